@@ -22,7 +22,9 @@ using namespace ddphook::cuda;
 /// The alignment that NCCL's windows and our loads require.
 static constexpr uint64_t stagingAlignment = 4096;
 
-static const char *const what = "a collective";
+static Status check(cudaError_t error) {
+  return toStatus(error, "a collective");
+}
 
 /// Returns the bytes for the codes of any collective of a group.
 static uint64_t encodedRoom(const ddphook_communicator_config_t &config) {
@@ -163,7 +165,7 @@ Status CudaCommunicator::start(const CollectiveOperation &operation,
   DDPHOOK_TRY(checkOperation(operation, in, out));
   if (!nccl) {
     // A group of one rank has no communication to overlap with.
-    DDPHOOK_TRY(enqueue(operation, in, out, device.computeStream(), nullptr));
+    DDPHOOK_TRY(enqueue({operation, in, out, device.computeStream(), nullptr}));
     *ticket = inFlight.publishEnded();
     return Status::ok();
   }
@@ -180,14 +182,14 @@ Status CudaCommunicator::start(const CollectiveOperation &operation,
   collective->operation = operation;
   collective->group = name;
   cudaStream_t comm = device.commStream();
-  Status status = toStatus(
-      cudaEventRecord(collective->begin, device.computeStream()), what);
+  Status status =
+      check(cudaEventRecord(collective->begin, device.computeStream()));
   if (status.isOk())
-    status = toStatus(cudaStreamWaitEvent(comm, collective->begin, 0), what);
+    status = check(cudaStreamWaitEvent(comm, collective->begin, 0));
   if (status.isOk())
-    status = enqueue(operation, in, out, comm, collective->begin);
+    status = enqueue({operation, in, out, comm, collective->begin});
   if (status.isOk())
-    status = toStatus(cudaEventRecord(collective->end, comm), what);
+    status = check(cudaEventRecord(collective->end, comm));
   if (!status.isOk()) {
     inFlight.putBack(collective);
     return device.fail(status);
@@ -200,40 +202,36 @@ Status CudaCommunicator::start(const CollectiveOperation &operation,
 
 /// Enqueues NCCL's part of a collective, and records `begin` again before it:
 /// the deadline for waiting on peers starts there.
-Status CudaCommunicator::communicate(CollectiveKind kind, const void *in,
-                                     void *out, int64_t count, Dtype dtype,
-                                     cudaStream_t stream, cudaEvent_t begin,
-                                     int root) {
-  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-  return nccl->enqueue(kind, in, out, count, dtype, stream, deadline(), root);
+Status CudaCommunicator::communicate(const Call &call, CollectiveKind kind,
+                                     const void *in, void *out, int64_t count,
+                                     Dtype dtype) {
+  DDPHOOK_TRY(check(cudaEventRecord(call.begin, call.stream)));
+  return nccl->enqueue(kind, in, out, count, dtype, call.stream, deadline(),
+                       call.operation.root);
 }
 
-Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
-                                          const void *in, void *out,
-                                          cudaStream_t stream,
-                                          cudaEvent_t begin) {
+Status CudaCommunicator::enqueueAllReduce(const Call &call) {
+  const auto &[operation, in, out, stream, begin] = call;
   const Dtype dtype = operation.type();
   const Dtype wire = operation.wireType();
   const int64_t count = operation.count;
   const Divisor divisor = divisorOf(operation);
   auto sum = [&](const void *from, void *to, Dtype type) {
-    return nccl
-               ? communicate(CollectiveKind::AllReduce, from, to, count, type,
-                             stream, begin)
-               : toStatus(castArray(stream, from, type, to, type, count), what);
+    return nccl ? communicate(call, CollectiveKind::AllReduce, from, to, count,
+                              type)
+                : check(castArray(call.stream, from, type, to, type, count));
   };
   if (wire != dtype) {
-    DDPHOOK_TRY(toStatus(
-        compressArray(stream, in, dtype, staging, wire, count, divisor), what));
+    DDPHOOK_TRY(
+        check(compressArray(stream, in, dtype, staging, wire, count, divisor)));
     DDPHOOK_TRY(sum(staging, staging, wire));
-    return toStatus(castArray(stream, staging, wire, out, dtype, count), what);
+    return check(castArray(stream, staging, wire, out, dtype, count));
   }
-  if (divisor.number > 1) {
-    DDPHOOK_TRY(toStatus(
-        compressArray(stream, in, dtype, out, dtype, count, divisor), what));
-    in = out;
-  }
-  return sum(in, out, dtype);
+  if (divisor.number == 1)
+    return sum(in, out, dtype);
+  DDPHOOK_TRY(
+      check(compressArray(stream, in, dtype, out, dtype, count, divisor)));
+  return sum(out, out, dtype);
 }
 
 /// Returns the elements of each rank's part; short parts count as full.
@@ -253,10 +251,8 @@ bool CudaCommunicator::isStaged(const CollectiveOperation &operation) const {
 
 /// Uses the staging buffer, in place. Zeros follow the array if parts are
 /// equal; other parts are copied one by one, with arbitrary data after each.
-Status
-CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
-                                       const void *in, void *out,
-                                       cudaStream_t stream, cudaEvent_t begin) {
+Status CudaCommunicator::enqueueReduceScatter(const Call &call) {
+  const auto &[operation, in, out, stream, begin] = call;
   const Dtype dtype = operation.type();
   const Dtype wire = operation.wireType();
   const int64_t part = partOfEach(operation);
@@ -273,34 +269,28 @@ CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
   if (operation.part_ends) {
     for (int peer = 0; peer < size; ++peer) {
       const ElementRange range = partOf(operation.part_ends, peer);
-      DDPHOOK_TRY(toStatus(compressArray(stream,
-                                         static_cast<const char *>(in) +
-                                             range.begin * dtypeSize(dtype),
-                                         dtype, staged + peer * part * bytes,
-                                         wire, range.size(), divisor),
-                           what));
+      DDPHOOK_TRY(check(compressArray(
+          stream,
+          static_cast<const char *>(in) + range.begin * dtypeSize(dtype), dtype,
+          staged + peer * part * bytes, wire, range.size(), divisor)));
     }
     wanted = partOf(operation.part_ends, rank).size();
   } else if (isStaged(operation)) {
-    DDPHOOK_TRY(toStatus(compressArray(stream, in, dtype, staged, wire,
-                                       operation.count, divisor),
-                         what));
+    DDPHOOK_TRY(check(compressArray(stream, in, dtype, staged, wire,
+                                    operation.count, divisor)));
     const int64_t padding = part * size - operation.count;
     if (padding > 0)
-      DDPHOOK_TRY(toStatus(cudaMemsetAsync(staged + operation.count * bytes, 0,
-                                           static_cast<size_t>(padding * bytes),
-                                           stream),
-                           what));
+      DDPHOOK_TRY(
+          check(cudaMemsetAsync(staged + operation.count * bytes, 0,
+                                static_cast<size_t>(padding * bytes), stream)));
   }
-  DDPHOOK_TRY(communicate(CollectiveKind::ReduceScatter, from, to, part, wire,
-                          stream, begin));
-  return toStatus(castArray(stream, to, wire, out, dtype, wanted), what);
+  DDPHOOK_TRY(
+      communicate(call, CollectiveKind::ReduceScatter, from, to, part, wire));
+  return check(castArray(stream, to, wire, out, dtype, wanted));
 }
 
-Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
-                                          const void *in, void *out,
-                                          cudaStream_t stream,
-                                          cudaEvent_t begin) {
+Status CudaCommunicator::enqueueAllGather(const Call &call) {
+  const auto &[operation, in, out, stream, begin] = call;
   const Dtype dtype = operation.type();
   const Dtype wire = operation.wireType();
   const int64_t part = partElements(operation.count, size);
@@ -309,25 +299,21 @@ Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
   if (isStaged(operation)) {
     char *own = static_cast<char *>(staging) + rank * part * dtypeSize(wire);
     // The data after a short part ends up after the array.
-    DDPHOOK_TRY(toStatus(castArray(stream, in, dtype, own, wire, part), what));
+    DDPHOOK_TRY(check(castArray(stream, in, dtype, own, wire, part)));
     from = own;
     to = staging;
   }
-  DDPHOOK_TRY(communicate(CollectiveKind::AllGather, from, to, part, wire,
-                          stream, begin));
-  return toStatus(castArray(stream, to, wire, out, dtype, operation.count),
-                  what);
+  DDPHOOK_TRY(
+      communicate(call, CollectiveKind::AllGather, from, to, part, wire));
+  return check(castArray(stream, to, wire, out, dtype, operation.count));
 }
 
 /// Each rank encodes all parts and adds one; an all-reduce gathers the sums.
-Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
-                                        const Encoding &encoding,
-                                        const void *in, void *out,
-                                        cudaStream_t stream,
-                                        cudaEvent_t begin) {
+Status CudaCommunicator::enqueueEncoded(const Call &call,
+                                        const Encoding &encoding) {
+  const auto &[operation, in, out, stream, begin] = call;
   const Dtype dtype = operation.type();
   const EncodedParts parts = partsOf(operation, encoding, size);
-  const bool isScatter = operation.is(CollectiveKind::ReduceScatter);
   std::optional<Rounding> ofSum, own;
   if (const ddphook_rounding_t &rounding = operation.rounding;
       rounding.is_stochastic) {
@@ -339,84 +325,71 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
   char *const theirs = ours + size * parts.bytes;
   char *const sum = (nccl ? ours : theirs) + rank * parts.bytes;
   if (operation.error) {
-    DDPHOOK_TRY(toStatus(
-        addArrays(stream, out, in, operation.error, dtype, operation.count),
-        what));
-    DDPHOOK_TRY(toStatus(encodingError(stream, out, operation.error, dtype,
-                                       operation.count, encoding, own),
-                         what));
-    in = out;
+    DDPHOOK_TRY(check(
+        addArrays(stream, out, in, operation.error, dtype, operation.count)));
+    DDPHOOK_TRY(check(encodingError(stream, out, operation.error, dtype,
+                                    operation.count, encoding, own)));
   }
-  DDPHOOK_TRY(
-      toStatus(encodeParts(stream, in, dtype, parts, size, ours, own), what));
+  DDPHOOK_TRY(check(encodeParts(stream, operation.error ? out : in, dtype,
+                                parts, size, ours, own)));
   // NCCL sees codes as four-byte numbers.
   const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
   if (nccl)
-    DDPHOOK_TRY(communicate(CollectiveKind::AllToAll, ours, theirs, words,
-                            Dtype::F32, stream, begin));
-  DDPHOOK_TRY(toStatus(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
-                               operation.divide ? size : 1, sum, ofSum),
-                       what));
-  if (isScatter) {
+    DDPHOOK_TRY(communicate(call, CollectiveKind::AllToAll, ours, theirs, words,
+                            Dtype::F32));
+  DDPHOOK_TRY(check(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
+                            operation.divide ? size : 1, sum, ofSum)));
+  if (operation.is(CollectiveKind::ReduceScatter)) {
     // Zeros follow a short part.
-    const int64_t own = partOf(operation.count, size, rank).size();
+    const int64_t elements = partOf(operation.count, size, rank).size();
     const int64_t bytes = dtypeSize(dtype);
-    DDPHOOK_TRY(toStatus(
-        cudaMemsetAsync(static_cast<char *>(out) + own * bytes, 0,
-                        static_cast<size_t>((parts.part - own) * bytes),
-                        stream),
-        what));
-    return toStatus(
-        decodeParts(stream, sum, parts, rank, /*number=*/1, out, dtype), what);
+    DDPHOOK_TRY(check(cudaMemsetAsync(
+        static_cast<char *>(out) + elements * bytes, 0,
+        static_cast<size_t>((parts.part - elements) * bytes), stream)));
+    return check(
+        decodeParts(stream, sum, parts, rank, /*number=*/1, out, dtype));
   }
   if (nccl)
     DDPHOOK_TRY(nccl->enqueue(CollectiveKind::AllGather, sum, ours, words,
                               Dtype::F32, stream, deadline()));
-  return toStatus(decodeParts(stream, nccl ? ours : sum, parts, /*first=*/0,
-                              size, out, dtype),
-                  what);
+  return check(decodeParts(stream, nccl ? ours : sum, parts, /*first=*/0, size,
+                           out, dtype));
 }
 
 /// Every rank encodes its array and adds the gathered codes of all ranks.
-Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
-                                       const Encoding &encoding, const void *in,
-                                       void *out, cudaStream_t stream,
-                                       cudaEvent_t begin) {
+Status CudaCommunicator::enqueueAffine(const Call &call,
+                                       const Encoding &encoding) {
+  const auto &[operation, in, out, stream, begin] = call;
   const Dtype dtype = operation.type();
   const AffineCodes codes = AffineCodes::of(encoding, operation.count,
                                             device.options().dividesExactly());
   char *const all = static_cast<char *>(encoded);
   char *const own = all + rank * codes.bytes;
-  DDPHOOK_TRY(toStatus(encodeAffine(stream, in, dtype, codes, own,
-                                    /*scratch=*/all + size * codes.bytes),
-                       what));
+  DDPHOOK_TRY(check(encodeAffine(stream, in, dtype, codes, own,
+                                 /*scratch=*/all + size * codes.bytes)));
   // NCCL sees codes as four-byte numbers.
   if (nccl)
-    DDPHOOK_TRY(communicate(CollectiveKind::AllGather, own, all,
-                            codes.bytes / dtypeSize(Dtype::F32), Dtype::F32,
-                            stream, begin));
-  return toStatus(averageAffine(stream, all, size, codes,
-                                operation.divide ? size : 1, out, dtype),
-                  what);
+    DDPHOOK_TRY(communicate(call, CollectiveKind::AllGather, own, all,
+                            codes.bytes / dtypeSize(Dtype::F32), Dtype::F32));
+  return check(averageAffine(stream, all, size, codes,
+                             operation.divide ? size : 1, out, dtype));
 }
 
-Status CudaCommunicator::enqueue(const CollectiveOperation &operation,
-                                 const void *in, void *out, cudaStream_t stream,
-                                 cudaEvent_t begin) {
+Status CudaCommunicator::enqueue(const Call &call) {
+  const CollectiveOperation &operation = call.operation;
   const auto kind = operation.collectiveKind();
   if (auto encoding = operation.codes())
-    return encoding->isAffine()
-               ? enqueueAffine(operation, *encoding, in, out, stream, begin)
-               : enqueueEncoded(operation, *encoding, in, out, stream, begin);
+    return encoding->isAffine() ? enqueueAffine(call, *encoding)
+                                : enqueueEncoded(call, *encoding);
   // With one rank all kinds of collectives are the same.
   if (!nccl || kind == CollectiveKind::AllReduce)
-    return enqueueAllReduce(operation, in, out, stream, begin);
+    return enqueueAllReduce(call);
   if (kind == CollectiveKind::ReduceScatter)
-    return enqueueReduceScatter(operation, in, out, stream, begin);
+    return enqueueReduceScatter(call);
   if (kind == CollectiveKind::AllGather)
-    return enqueueAllGather(operation, in, out, stream, begin);
+    return enqueueAllGather(call);
   const bool isCut = kind == CollectiveKind::AllToAll;
-  return communicate(kind, in, out,
+  return communicate(call, kind, call.in, call.out,
                      isCut ? operation.count / size : operation.count,
-                     operation.type(), stream, begin, operation.root);
+                     operation.type());
 }

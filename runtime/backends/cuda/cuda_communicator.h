@@ -25,6 +25,15 @@ public:
                int64_t *ticket);
 
 private:
+  /// A collective to enqueue. NCCL's part of it records `begin` again.
+  struct Call {
+    const CollectiveOperation &operation;
+    const void *in;
+    void *out;
+    cudaStream_t stream;
+    cudaEvent_t begin;
+  };
+
   CudaCommunicator(CudaDevice &device,
                    const ddphook_communicator_config_t &config)
       : device(device), rank(config.rank), size(config.size),
@@ -33,25 +42,15 @@ private:
   Status checkOperation(const CollectiveOperation &operation, const void *in,
                         const void *out) const;
   Status take(bool isCapturing, Collective **collective);
-  Status enqueue(const CollectiveOperation &operation, const void *in,
-                 void *out, cudaStream_t stream, cudaEvent_t begin);
-  Status communicate(CollectiveKind kind, const void *in, void *out,
-                     int64_t count, Dtype dtype, cudaStream_t stream,
-                     cudaEvent_t begin, int root = 0);
-  Status enqueueAllReduce(const CollectiveOperation &operation, const void *in,
-                          void *out, cudaStream_t stream, cudaEvent_t begin);
+  Status enqueue(const Call &call);
+  Status communicate(const Call &call, CollectiveKind kind, const void *in,
+                     void *out, int64_t count, Dtype dtype);
+  Status enqueueAllReduce(const Call &call);
   int64_t partOfEach(const CollectiveOperation &operation) const;
-  Status enqueueReduceScatter(const CollectiveOperation &operation,
-                              const void *in, void *out, cudaStream_t stream,
-                              cudaEvent_t begin);
-  Status enqueueAllGather(const CollectiveOperation &operation, const void *in,
-                          void *out, cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueEncoded(const CollectiveOperation &operation,
-                        const Encoding &encoding, const void *in, void *out,
-                        cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueAffine(const CollectiveOperation &operation,
-                       const Encoding &encoding, const void *in, void *out,
-                       cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueReduceScatter(const Call &call);
+  Status enqueueAllGather(const Call &call);
+  Status enqueueEncoded(const Call &call, const Encoding &encoding);
+  Status enqueueAffine(const Call &call, const Encoding &encoding);
   /// True if a reduce-scatter or all-gather uses the staging buffer: with casts
   /// or divisions, and if NCCL's parts of equal size are not those of the
   /// array.

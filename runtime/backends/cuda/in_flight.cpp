@@ -55,23 +55,6 @@ Collective *InFlight::take(bool isCapturing) {
   return collective;
 }
 
-void InFlight::putBack(Collective *collective) {
-  std::lock_guard<std::mutex> lock(mutex);
-  unused.push_back(collective);
-}
-
-int64_t InFlight::publish(Collective *collective, bool isCapturing) {
-  std::lock_guard<std::mutex> lock(mutex);
-  collective->ticket = ++started;
-  (isCapturing ? captured : pending).push_back(collective);
-  return collective->ticket;
-}
-
-int64_t InFlight::publishEnded() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return ++started;
-}
-
 void InFlight::releaseCaptured(int64_t ticket) {
   while (!captured.empty() && captured.front()->ticket <= ticket) {
     unused.push_back(captured.front());
@@ -145,14 +128,4 @@ Status InFlight::poll(double timeoutSeconds) {
     break;
   }
   return Status::ok();
-}
-
-bool InFlight::isEmpty() const {
-  std::lock_guard<std::mutex> lock(mutex);
-  return pending.empty();
-}
-
-int64_t InFlight::endedCount() const {
-  std::lock_guard<std::mutex> lock(mutex);
-  return ended;
 }

@@ -48,12 +48,23 @@ public:
   /// `isCapturing` its events become part of a graph.
   Collective *take(bool isCapturing);
   /// Puts back a collective that was taken and not published.
-  void putBack(Collective *collective);
+  void putBack(Collective *collective) {
+    std::lock_guard<std::mutex> lock(mutex);
+    unused.push_back(collective);
+  }
   /// Returns the collective's ticket. Its events must have been recorded.
-  int64_t publish(Collective *collective, bool isCapturing);
+  int64_t publish(Collective *collective, bool isCapturing) {
+    std::lock_guard<std::mutex> lock(mutex);
+    collective->ticket = ++started;
+    (isCapturing ? captured : pending).push_back(collective);
+    return collective->ticket;
+  }
   /// Returns a ticket that needs no waiting: the work is on the waiter's
   /// stream.
-  int64_t publishEnded();
+  int64_t publishEnded() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return ++started;
+  }
 
   /// Makes `stream` wait until `ticket` and all earlier ones have ended.
   Status wait(int64_t ticket, cudaStream_t stream);
@@ -63,9 +74,15 @@ public:
   /// was seen to have begun. Ignores captured collectives.
   Status poll(double timeoutSeconds);
 
-  bool isEmpty() const;
+  bool isEmpty() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    return pending.empty();
+  }
   /// Increases with every collective that ends.
-  int64_t endedCount() const;
+  int64_t endedCount() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    return ended;
+  }
 
 private:
   Collective *find(int64_t ticket);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a chunk holds the scales, padded to a cache line, and then the
-// codes. Affine chunks may begin and end within a block and have a scale for
-// each block that they touch.
+// codes; without an encoding, elements in the wire type. Affine chunks may
+// begin and end within a block and have a scale for each block that they touch.
 
 #include "encoded_chunks.h"
 
@@ -20,19 +20,22 @@ static int64_t roundUp(int64_t n, int64_t unit) {
 }
 
 EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int rank, int ranks)
-    : encoding(*desc.codes()), dtype(desc.type()), total(desc.count),
-      ranks(ranks), divisor(desc.divide ? ranks : 1),
-      rounding(desc.sumRounding), ownRounding(desc.roundingOf(rank)) {}
+    : encoding(desc.codes()), dtype(desc.type()), wire(desc.wireType()),
+      total(desc.count), ranks(ranks), divisor(desc.divide ? ranks : 1),
+      rounding(desc.sumRounding), ownRounding(desc.roundingOf(rank)),
+      order(desc.count, dtypeSize(wire), ranks) {}
 
 int64_t EncodedChunks::chunkElements(int64_t bytes) const {
+  if (!encoding)
+    return bytes / kLine * kLine / dtypeSize(wire);
   // Affine blocks may have any size; a chunk may hold a part of a long one.
   const int64_t unit =
-      encoding.block > 0 && encoding.block <= Encoding::kMostBlock
-          ? encoding.block
+      encoding->block > 0 && encoding->block <= Encoding::kMostBlock
+          ? encoding->block
           : Encoding::kLeastBlock;
-  const int64_t unitBytes = encoding.codeBytes(unit) +
-                            (encoding.isAffine() ? int64_t{sizeof(AffineScale)}
-                                                 : encoding.scaleBytes(unit));
+  const int64_t unitBytes =
+      encoding->codeBytes(unit) +
+      (isAffine() ? int64_t{sizeof(AffineScale)} : encoding->scaleBytes(unit));
   // Leave space for padding and for the scale of one more block.
   const int64_t units = (bytes - 2 * kLine) / unitBytes;
   return std::max<int64_t>(1, units) * unit;
@@ -40,14 +43,14 @@ int64_t EncodedChunks::chunkElements(int64_t bytes) const {
 
 /// Returns one past the last element of the block that contains `element`.
 int64_t EncodedChunks::blockEnd(int64_t element) const {
-  if (encoding.block == 0)
+  if (encoding->block == 0)
     return total;
-  return std::min(total, (element / encoding.block + 1) * encoding.block);
+  return std::min(total, (element / encoding->block + 1) * encoding->block);
 }
 
 int64_t EncodedChunks::scaleRoom(int64_t begin, int64_t count) const {
-  if (!encoding.isAffine())
-    return roundUp(encoding.scaleBytes(count), kLine);
+  if (!isAffine())
+    return roundUp(scaleBytes(count), kLine);
   const int64_t blocks =
       count == 0 ? 0
                  : blocksBefore(begin + count - 1) - blocksBefore(begin) + 1;
@@ -55,69 +58,95 @@ int64_t EncodedChunks::scaleRoom(int64_t begin, int64_t count) const {
 }
 
 int64_t EncodedChunks::bytes(int64_t begin, int64_t count) const {
-  return scaleRoom(begin, count) + encoding.codeBytes(count);
+  return scaleRoom(begin, count) + codeBytes(count);
 }
 
 EncodedArray EncodedChunks::at(void *memory, int64_t begin, int64_t count,
                                int64_t element) const {
   char *base = static_cast<char *>(memory);
   const int64_t scales =
-      encoding.isAffine()
-          ? (blocksBefore(begin + element) - blocksBefore(begin)) *
-                int64_t{sizeof(AffineScale)}
-          : encoding.scaleBytes(element);
-  return {base + scaleRoom(begin, count) + encoding.codeBytes(element),
-          base + scales};
+      isAffine() ? (blocksBefore(begin + element) - blocksBefore(begin)) *
+                       int64_t{sizeof(AffineScale)}
+                 : scaleBytes(element);
+  return {base + scaleRoom(begin, count) + codeBytes(element), base + scales};
 }
 
 void EncodedChunks::encode(const void *in, int64_t begin, int64_t count,
-                           void *memory) {
-  if (!encoding.isAffine())
-    return encodeArray(elementAt(in, dtype, begin), dtype, count, encoding,
-                       at(memory, begin, count, 0), from(ownRounding, begin));
+                           void *memory, Stores stores) {
+  if (isAffine())
+    return encodeAffineBlocks(in, begin, count, memory);
+  const void *own = elementAt(in, dtype, begin);
+  if (encoding)
+    encodeArray(own, dtype, count, *encoding, at(memory, begin, count, 0),
+                from(ownRounding, begin));
+  else
+    compressArray(own, dtype, memory, wire, count, divisor, stores);
+}
+
+void EncodedChunks::encodeAffineBlocks(const void *in, int64_t begin,
+                                       int64_t count, void *memory) {
   for (int64_t i = begin; i < begin + count;) {
     const int64_t end = blockEnd(i);
     const bool beginsBlock =
-        i == 0 || (encoding.block != 0 && i % encoding.block == 0);
+        i == 0 || (encoding->block != 0 && i % encoding->block == 0);
     if (beginsBlock)
-      current = findAffineScale(encoding.code, elementAt(in, dtype, i), dtype,
+      current = findAffineScale(encoding->code, elementAt(in, dtype, i), dtype,
                                 end - i);
     const int64_t stop = std::min(end, begin + count);
     const EncodedArray place = at(memory, begin, count, i - begin);
     *static_cast<AffineScale *>(place.scales) = current;
-    encodeAffine(encoding.code, elementAt(in, dtype, i), dtype, stop - i,
+    encodeAffine(encoding->code, elementAt(in, dtype, i), dtype, stop - i,
                  current, static_cast<uint8_t *>(place.codes));
     i = stop;
   }
 }
 
-EncodedChunks::Range EncodedChunks::part(int64_t count, int part,
-                                         int parts) const {
-  const int64_t granule = encoding.granule();
+/// Parts without an encoding end at cache lines, so that two ranks never write
+/// to the same one.
+ElementRange EncodedChunks::part(int64_t count, int part, int parts) const {
+  const int64_t granule =
+      encoding ? encoding->granule() : kLine / dtypeSize(wire);
   const int64_t granules = (count + granule - 1) / granule;
   const int64_t each = (granules + parts - 1) / parts * granule;
   return {std::min(count, part * each), std::min(count, (part + 1) * each)};
 }
 
 void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
-                        Range range, void *out) const {
-  if (range.begin == range.end)
+                        ElementRange range, void *out, Stores stores) {
+  if (range.size() == 0)
     return;
-  std::vector<EncodedArray> sources;
-  for (int k = 0; k < ranks; ++k)
-    sources.push_back(at(memories[k], begin, count, range.begin));
-  sumEncoded(sources.data(), ranks, encoding, range.end - range.begin, divisor,
-             at(out, begin, count, range.begin),
-             from(rounding, begin + range.begin));
+  if (encoding) {
+    std::vector<EncodedArray> sources;
+    for (int k = 0; k < ranks; ++k)
+      sources.push_back(at(memories[k], begin, count, range.begin));
+    return sumEncoded(sources.data(), ranks, *encoding, range.size(), divisor,
+                      at(out, begin, count, range.begin),
+                      from(rounding, begin + range.begin));
+  }
+  ordered.resize(static_cast<size_t>(ranks));
+  for (int64_t i = range.begin; i < range.end;) {
+    const int section = order.section(begin + i);
+    const int64_t stop = std::min(range.end, order.sectionEnd(section) - begin);
+    for (int k = 0; k < ranks; ++k)
+      ordered[static_cast<size_t>(k)] =
+          elementAt(memories[order.rankAt(section, k)], wire, i);
+    sumRanks(ordered.data(), ranks, elementAt(out, wire, i), wire, stop - i,
+             stores);
+    i = stop;
+  }
 }
 
 void EncodedChunks::decode(void *memory, int64_t begin, int64_t count,
-                           Range range, void *out, Stores stores) const {
-  if (range.begin == range.end)
+                           ElementRange range, void *out, Stores stores) const {
+  if (range.size() == 0)
     return;
-  decodeArray(at(memory, begin, count, range.begin), encoding,
-              range.end - range.begin,
-              elementAt(out, dtype, begin + range.begin), dtype, stores);
+  const EncodedArray codes = at(memory, begin, count, range.begin);
+  char *const to = elementAt(out, dtype, begin + range.begin);
+  const int64_t n = range.size();
+  if (encoding)
+    decodeArray(codes, *encoding, n, to, dtype, stores);
+  else
+    castArray(codes.codes, wire, to, dtype, n, stores);
 }
 
 void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
@@ -131,7 +160,7 @@ void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
       codes[k] = static_cast<const uint8_t *>(place.codes);
       scales[k] = *static_cast<const AffineScale *>(place.scales);
     }
-    averageAffine(encoding.code, codes.data(), scales.data(), ranks, stop - i,
+    averageAffine(encoding->code, codes.data(), scales.data(), ranks, stop - i,
                   divisor, elementAt(out, dtype, i), dtype);
     i = stop;
   }

@@ -79,19 +79,3 @@ Status HostCommunicator::runInPieces(const CollectiveDesc &desc, void *array,
                           "without a network");
   return place.withGroup(gloo->runInPieces(desc, array, error, flow));
 }
-
-int64_t HostCommunicator::pieceElements(const CollectiveDesc &desc) const {
-  return gloo ? gloo->pieceElements(desc) : desc.count;
-}
-
-void HostCommunicator::abort() {
-  if (shm)
-    shm->abort();
-  if (gloo)
-    gloo->abort();
-}
-
-void HostCommunicator::close() {
-  if (gloo)
-    gloo->close();
-}

@@ -40,13 +40,23 @@ public:
   /// See GlooGroup; the ranks must be on several machines.
   Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
                      PieceFlow &flow);
-  int64_t pieceElements(const CollectiveDesc &desc) const;
+  int64_t pieceElements(const CollectiveDesc &desc) const {
+    return gloo ? gloo->pieceElements(desc) : desc.count;
+  }
 
   /// Makes the running and all later calls fail soon. Any thread may call it.
-  void abort();
+  void abort() {
+    if (shm)
+      shm->abort();
+    if (gloo)
+      gloo->abort();
+  }
 
   /// Makes peers that wait for this rank fail. Not during another call.
-  void close();
+  void close() {
+    if (gloo)
+      gloo->close();
+  }
 
 private:
   explicit HostCommunicator(GroupPlace place) : place(std::move(place)) {}

@@ -35,20 +35,6 @@ private:
   trace::Ring ring;
 };
 
-/// Ends a flow when the job that owns it is destroyed. A job that has not begun
-/// when the job of all ranks fails is dropped, and the calling thread waits for
-/// its pieces without a deadline.
-class EndOfFlow {
-public:
-  explicit EndOfFlow(PieceFlow &flow) : flow(flow) {}
-  ~EndOfFlow() { flow.end(); }
-  EndOfFlow(const EndOfFlow &) = delete;
-  EndOfFlow &operator=(const EndOfFlow &) = delete;
-
-private:
-  PieceFlow &flow;
-};
-
 /// The trace event of the current stage of a reduction.
 class StageEvent {
 public:
@@ -91,8 +77,13 @@ Status NodePipeline::run(const StagedReduction &reduction) {
     DDPHOOK_TRY(PieceFlow::create(&flow));
   flow->reset();
   int64_t waited = 0, ticket = 0;
+  // Ends the flow when the job is destroyed. A job that has not begun when the
+  // job of all ranks fails is dropped, and the calling thread waits for its
+  // pieces without a deadline.
+  std::shared_ptr<PieceFlow> end(flow.get(),
+                                 [](PieceFlow *ended) { ended->end(); });
   DDPHOOK_TRY(network.start(
-      [&, end = std::make_shared<EndOfFlow>(*flow)] {
+      [&, end = std::move(end)] {
         WaitsOfThread waits;
         Status status = reduction.across->runInPieces(
             reduction.reduce, reduction.share, reduction.error, *flow);

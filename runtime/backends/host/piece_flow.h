@@ -9,30 +9,56 @@
 #include "store/socket.h"
 
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <sys/eventfd.h>
 
 namespace ddphook::host {
 
 class PieceFlow {
 public:
-  static Status create(std::unique_ptr<PieceFlow> *flow);
+  static Status create(std::unique_ptr<PieceFlow> *flow) {
+    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event.isValid())
+      return systemError(errno, "cannot create an event");
+    flow->reset(new PieceFlow(std::move(event)));
+    return Status::ok();
+  }
 
   /// Restarts with the first piece; no thread may be using the flow.
-  void reset();
+  void reset() {
+    ready = 0;
+    givenUp = false;
+    finished = 0;
+    isOver = false;
+  }
 
   // For the first thread:
 
-  void makeReady();
+  void makeReady() {
+    ++ready;
+    raise();
+  }
   /// Announces that no more pieces follow.
-  void giveUp();
+  void giveUp() {
+    givenUp = true;
+    raise();
+  }
   /// Waits until `pieces` pieces are finished; returns false if the second
   /// thread ended before.
-  bool awaitFinished(int64_t pieces);
+  bool awaitFinished(int64_t pieces) {
+    std::unique_lock<std::mutex> lock(mutex);
+    moved.wait(lock, [&] { return finished >= pieces || isOver; });
+    return finished >= pieces;
+  }
   /// True if the second thread has stopped processing pieces.
-  bool hasEnded();
+  bool hasEnded() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return isOver;
+  }
 
   // For the second thread:
 
@@ -40,13 +66,21 @@ public:
   bool isGivenUp() const { return givenUp.load(); }
   /// Readable whenever that may have changed; only this thread reads it.
   int event() const { return changed.get(); }
-  void finish();
+  void finish() {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++finished;
+    moved.notify_one();
+  }
   /// Says that this thread processes no more pieces.
-  void end();
+  void end() {
+    std::lock_guard<std::mutex> lock(mutex);
+    isOver = true;
+    moved.notify_one();
+  }
 
 private:
   explicit PieceFlow(FileDescriptor event) : changed(std::move(event)) {}
-  void raise() const;
+  void raise() const { ::eventfd_write(changed.get(), 1); }
 
   const FileDescriptor changed;
   std::atomic<int64_t> ready{0};

@@ -52,10 +52,8 @@ ElementRange Pieces::piece(int64_t chunk, int owner) const {
   const ElementRange all = desc.is(CollectiveKind::Broadcast)
                                ? ElementRange{0, desc.count}
                                : desc.partOf(size, owner);
-  const bool hasWindow = !desc.is(CollectiveKind::Broadcast);
-  const int64_t first = hasWindow ? firstOf(chunk) : chunk * pieceElements;
   const int64_t most = std::min(pieceElements, extent - chunk * pieceElements);
-  const int64_t begin = std::min(all.end, all.begin + first);
+  const int64_t begin = std::min(all.end, all.begin + firstOf(chunk));
   return {begin, std::min(all.end, begin + most)};
 }
 
@@ -93,10 +91,8 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
   }
   if (desc.is(CollectiveKind::Broadcast) && rank != desc.root)
     return;
-  const bool isBroadcast = desc.is(CollectiveKind::Broadcast);
-  const int64_t first = isBroadcast ? chunk * pieceElements : firstOf(chunk);
-  castArray(elementAt(in, desc.type(), first), desc.type(), memory, wire,
-            piece(chunk, rank).size(), stores);
+  castArray(elementAt(in, desc.type(), firstOf(chunk)), desc.type(), memory,
+            wire, piece(chunk, rank).size(), stores);
 }
 
 Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {

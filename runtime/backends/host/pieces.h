@@ -57,7 +57,8 @@ private:
            desc.is(CollectiveKind::AllToAll);
   }
   ElementRange piece(int64_t chunk, int owner) const;
-  /// The first element of a chunk's pieces, relative to their parts.
+  /// The first element of a chunk's pieces, relative to their parts or, in a
+  /// broadcast, which has no window, to the array.
   int64_t firstOf(int64_t chunk) const {
     return window.begin + chunk * pieceElements;
   }

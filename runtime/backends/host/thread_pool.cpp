@@ -26,10 +26,51 @@ static constexpr int kSpins = 1000;
 /// All threads except the calling one, and the state that they share with it.
 class ThreadPool::Workers {
 public:
-  explicit Workers(int threads);
-  ~Workers();
+  explicit Workers(int count) : shares(static_cast<size_t>(count + 1)) {
+    threads.reserve(static_cast<size_t>(count));
+    for (int slot = 1; slot <= count; ++slot) {
+      std::thread thread;
+      // If the system refuses more threads, the existing ones do all parts.
+      if (!startThread(
+               "ddphook-worker", &thread, [this, slot] { loop(slot); },
+               [](const Status &) { return true; })
+               .isOk())
+        return;
+      threads.push_back(std::move(thread));
+    }
+  }
 
-  void run(int64_t parts, Order order, Call call, const void *context);
+  ~Workers() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      isEnding = true;
+    }
+    loopBegun.notify_all();
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+
+  void run(int64_t parts, Order newOrder, Call function, const void *argument) {
+    call = function;
+    context = argument;
+    order = newOrder;
+    done = 0;
+    const uint64_t next = number + 1;
+    const auto slots = static_cast<int64_t>(shares.size());
+    for (int64_t slot = 0; slot < slots; ++slot)
+      shares[static_cast<size_t>(slot)].state =
+          Share::pack(next, parts * slot / slots, parts * (slot + 1) / slots);
+    number = next;
+    if (sleepers > 0) {
+      std::lock_guard<std::mutex> lock(mutex);
+      loopBegun.notify_all();
+    }
+    while (doPart(/*slot=*/0)) {
+    }
+    awaitDone(parts);
+    if (hasThrown.exchange(false))
+      throw std::bad_alloc();
+  }
 
 private:
   /// The untaken parts of a loop that are assigned to a slot. A thread takes a
@@ -45,11 +86,79 @@ private:
     std::atomic<uint64_t> state{0};
   };
 
-  void loop(int slot);
-  bool awaitLoop(uint64_t seen);
-  bool takePart(Share &share, bool fromFront, int64_t *part);
-  bool doPart(int slot);
-  void awaitDone(int64_t parts);
+  void loop(int slot) {
+    DefaultFloatingPoint environment;
+    for (uint64_t seen = 0; awaitLoop(seen);) {
+      seen = number;
+      while (doPart(slot)) {
+      }
+    }
+  }
+
+  /// Waits for a loop after number `seen`; returns false at shutdown.
+  bool awaitLoop(uint64_t seen) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (number != seen)
+        return true;
+      pauseProcessor();
+    }
+    std::unique_lock<std::mutex> lock(mutex);
+    ++sleepers;
+    loopBegun.wait(lock, [&] { return number != seen || isEnding; });
+    --sleepers;
+    return !isEnding;
+  }
+
+  bool takePart(Share &share, bool fromFront, int64_t *part) {
+    uint64_t state = share.state, rest;
+    do {
+      const auto begin = static_cast<int64_t>(state >> 16 & 0xffff);
+      const auto end = static_cast<int64_t>(state & 0xffff);
+      if (begin == end)
+        return false;
+      *part = fromFront ? begin : end - 1;
+      rest = Share::pack(state >> 32, begin + fromFront, end - !fromFront);
+    } while (!share.state.compare_exchange_weak(state, rest));
+    return true;
+  }
+
+  /// Takes and does one of this thread's own parts. If none is left, takes the
+  /// part that another thread would reach last.
+  bool doPart(int slot) {
+    const bool isForwards = order == Order::Forwards;
+    const size_t own = static_cast<size_t>(slot);
+    int64_t part = 0;
+    bool isTaken = takePart(shares[own], isForwards, &part);
+    for (size_t i = 1; i < shares.size() && !isTaken; ++i)
+      isTaken = takePart(shares[(own + i) % shares.size()], !isForwards, &part);
+    if (!isTaken)
+      return false;
+    try {
+      call.load()(context, part, slot);
+    } catch (const abi::__forced_unwind &) {
+      throw; // As in withoutExceptions().
+    } catch (...) {
+      hasThrown = true;
+    }
+    ++done;
+    if (callerSleeps) {
+      std::lock_guard<std::mutex> lock(mutex);
+      partsDone.notify_one();
+    }
+    return true;
+  }
+
+  void awaitDone(int64_t parts) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (done == parts)
+        return;
+      pauseProcessor();
+    }
+    std::unique_lock<std::mutex> lock(mutex);
+    callerSleeps = true;
+    partsDone.wait(lock, [&] { return done == parts; });
+    callerSleeps = false;
+  }
 
   std::vector<Share> shares;
   std::atomic<Call> call{nullptr};
@@ -72,129 +181,6 @@ private:
 
   std::vector<std::thread> threads;
 };
-
-ThreadPool::Workers::Workers(int count)
-    : shares(static_cast<size_t>(count + 1)) {
-  threads.reserve(static_cast<size_t>(count));
-  for (int slot = 1; slot <= count; ++slot) {
-    std::thread thread;
-    // If the system refuses more threads, the existing ones do all parts.
-    if (!startThread(
-             "ddphook-worker", &thread, [this, slot] { loop(slot); },
-             [](const Status &) { return true; })
-             .isOk())
-      return;
-    threads.push_back(std::move(thread));
-  }
-}
-
-ThreadPool::Workers::~Workers() {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    isEnding = true;
-  }
-  loopBegun.notify_all();
-  for (std::thread &thread : threads)
-    thread.join();
-}
-
-bool ThreadPool::Workers::takePart(Share &share, bool fromFront,
-                                   int64_t *part) {
-  uint64_t state = share.state, rest;
-  do {
-    const auto begin = static_cast<int64_t>(state >> 16 & 0xffff);
-    const auto end = static_cast<int64_t>(state & 0xffff);
-    if (begin == end)
-      return false;
-    *part = fromFront ? begin : end - 1;
-    rest = Share::pack(state >> 32, begin + fromFront, end - !fromFront);
-  } while (!share.state.compare_exchange_weak(state, rest));
-  return true;
-}
-
-/// Takes and does one of this thread's own parts. If none is left, takes the
-/// part that another thread would reach last.
-bool ThreadPool::Workers::doPart(int slot) {
-  const bool isForwards = order == Order::Forwards;
-  const size_t own = static_cast<size_t>(slot);
-  int64_t part = 0;
-  bool isTaken = takePart(shares[own], isForwards, &part);
-  for (size_t i = 1; i < shares.size() && !isTaken; ++i)
-    isTaken = takePart(shares[(own + i) % shares.size()], !isForwards, &part);
-  if (!isTaken)
-    return false;
-  try {
-    call.load()(context, part, slot);
-  } catch (const abi::__forced_unwind &) {
-    throw; // As in withoutExceptions().
-  } catch (...) {
-    hasThrown = true;
-  }
-  ++done;
-  if (callerSleeps) {
-    std::lock_guard<std::mutex> lock(mutex);
-    partsDone.notify_one();
-  }
-  return true;
-}
-
-/// Waits for a loop after number `seen`; returns false at shutdown.
-bool ThreadPool::Workers::awaitLoop(uint64_t seen) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (number != seen)
-      return true;
-    pauseProcessor();
-  }
-  std::unique_lock<std::mutex> lock(mutex);
-  ++sleepers;
-  loopBegun.wait(lock, [&] { return number != seen || isEnding; });
-  --sleepers;
-  return !isEnding;
-}
-
-void ThreadPool::Workers::loop(int slot) {
-  DefaultFloatingPoint environment;
-  for (uint64_t seen = 0; awaitLoop(seen);) {
-    seen = number;
-    while (doPart(slot)) {
-    }
-  }
-}
-
-void ThreadPool::Workers::awaitDone(int64_t parts) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (done == parts)
-      return;
-    pauseProcessor();
-  }
-  std::unique_lock<std::mutex> lock(mutex);
-  callerSleeps = true;
-  partsDone.wait(lock, [&] { return done == parts; });
-  callerSleeps = false;
-}
-
-void ThreadPool::Workers::run(int64_t parts, Order newOrder, Call function,
-                              const void *argument) {
-  call = function;
-  context = argument;
-  order = newOrder;
-  done = 0;
-  const uint64_t next = number + 1;
-  const auto slots = static_cast<int64_t>(shares.size());
-  for (int64_t slot = 0; slot < slots; ++slot)
-    shares[static_cast<size_t>(slot)].state =
-        Share::pack(next, parts * slot / slots, parts * (slot + 1) / slots);
-  number = next;
-  if (sleepers > 0) {
-    std::lock_guard<std::mutex> lock(mutex);
-    loopBegun.notify_all();
-  }
-  while (doPart(/*slot=*/0)) {
-  }
-  awaitDone(parts);
-  if (hasThrown.exchange(false))
-    throw std::bad_alloc();
-}
 
 ThreadPool::ThreadPool(int threads) : count(threads) {}
 

@@ -54,29 +54,9 @@ DDPHOOK_HOST_DEVICE float widenFrom8(uint8_t code) {
   return floatOf(sign | (magnitude << (23 - kFractionBits)) + kBias);
 }
 
-/// Load and store the first `count` codes of a quad from code `i` on, a
-/// multiple of 4; arrays of codes are aligned to 8 bytes.
-template <class Elem>
-__device__ __forceinline__ Pack<Elem, kQuad> loadCodes(const void *array,
-                                                       int64_t i, int count) {
-  const Elem *from = static_cast<const Elem *>(array) + i;
-  if (count == kQuad)
-    return loadPack<kQuad>(from, /*isAligned=*/true);
-  Pack<Elem, kQuad> quad = {};
-  for (int v = 0; v < count; ++v)
-    quad.elements[v] = from[v];
-  return quad;
-}
-template <class Elem>
-__device__ __forceinline__ void storeCodes(const Pack<Elem, kQuad> &quad,
-                                           void *array, int64_t i, int count) {
-  Elem *to = static_cast<Elem *>(array) + i;
-  if (count == kQuad)
-    return storePack(to, quad, /*isAligned=*/true);
-  for (int v = 0; v < count; ++v)
-    to[v] = quad.elements[v];
-}
-
+// Codes load and store the first `count` codes of a quad from code `i` on, a
+// multiple of 4; arrays of codes are aligned to 8 bytes.
+//
 // Scaled codes provide the largest magnitude of a quotient and whether they are
 // equidistant. round() returns the decoded value of a quotient's code.
 
@@ -90,11 +70,21 @@ struct StoredCode {
     Pack<Elem, kQuad> quad;
     for (int v = 0; v < kQuad; ++v)
       quad.elements[v] = Type::narrow(x[v]);
-    storeCodes(quad, array, i, count);
+    Elem *to = static_cast<Elem *>(array) + i;
+    if (count == kQuad)
+      return storePack(to, quad, /*isAligned=*/true);
+    for (int v = 0; v < count; ++v)
+      to[v] = quad.elements[v];
   }
   static __device__ __forceinline__ void load(const void *array, int64_t i,
                                               int count, float (&x)[kQuad]) {
-    const auto quad = loadCodes<Elem>(array, i, count);
+    const Elem *from = static_cast<const Elem *>(array) + i;
+    Pack<Elem, kQuad> quad = {};
+    if (count == kQuad)
+      quad = loadPack<kQuad>(from, /*isAligned=*/true);
+    else
+      for (int v = 0; v < count; ++v)
+        quad.elements[v] = from[v];
     for (int v = 0; v < kQuad; ++v)
       x[v] = Type::widen(quad.elements[v]);
   }

@@ -49,30 +49,20 @@ DDPHOOK_HOST_DEVICE float floatOf(uint32_t bits) {
 //===----------------------------------------------------------------------===//
 
 /// Stored as `Elem`; computed as `Compute`.
-struct F32 {
-  static constexpr Dtype type = Dtype::F32;
-  using Elem = float;
-  using Compute = float;
+template <class T, Dtype kType, auto kExponentBits>
+struct WideFloat {
+  static constexpr Dtype type = kType;
+  using Elem = T;
+  using Compute = T;
 
-  static DDPHOOK_HOST_DEVICE float widen(float x) { return x; }
-  static DDPHOOK_HOST_DEVICE float narrow(float x) { return x; }
-  static DDPHOOK_HOST_DEVICE bool isFinite(float x) {
-    return (bitsOf(x) & 0x7f800000u) != 0x7f800000u;
+  static DDPHOOK_HOST_DEVICE T widen(T x) { return x; }
+  static DDPHOOK_HOST_DEVICE T narrow(T x) { return x; }
+  static DDPHOOK_HOST_DEVICE bool isFinite(T x) {
+    return (bitsOf(x) & kExponentBits) != kExponentBits;
   }
 };
-
-struct F64 {
-  static constexpr Dtype type = Dtype::F64;
-  using Elem = double;
-  using Compute = double;
-
-  static DDPHOOK_HOST_DEVICE double widen(double x) { return x; }
-  static DDPHOOK_HOST_DEVICE double narrow(double x) { return x; }
-  static DDPHOOK_HOST_DEVICE bool isFinite(double x) {
-    constexpr uint64_t exponent = uint64_t(0x7ff) << 52;
-    return (bitsOf(x) & exponent) != exponent;
-  }
-};
+struct F32 : WideFloat<float, Dtype::F32, 0x7f800000u> {};
+struct F64 : WideFloat<double, Dtype::F64, uint64_t(0x7ff) << 52> {};
 
 struct F16 {
   static constexpr Dtype type = Dtype::F16;

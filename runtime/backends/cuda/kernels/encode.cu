@@ -352,8 +352,6 @@ cudaError_t cuda::encodeParts(cudaStream_t stream, const void *in, Dtype inType,
                               void *out,
                               const std::optional<Rounding> &rounding) {
   const int64_t warps = parts.blocks * ranks;
-  if (warps == 0)
-    return cudaSuccess;
   return withCode(parts.encoding.code, [&](auto code) {
     return launch(stream, blocksFor(warps), kThreads, 0,
                   encodeKernel<decltype(code)>, in, inType, parts, warps,
@@ -365,8 +363,6 @@ cudaError_t cuda::sumPart(cudaStream_t stream, const void *in, int64_t ranks,
                           const EncodedParts &parts, int64_t part,
                           int64_t divisor, void *out,
                           const std::optional<Rounding> &rounding) {
-  if (parts.blocks == 0)
-    return cudaSuccess;
   return withCode(parts.encoding.code, [&](auto code) {
     return launch(stream, blocksFor(parts.blocks), kThreads, 0,
                   sumKernel<decltype(code)>,
@@ -380,8 +376,6 @@ cudaError_t cuda::decodeParts(cudaStream_t stream, const void *in,
                               const EncodedParts &parts, int64_t first,
                               int64_t number, void *out, Dtype outType) {
   const int64_t warps = parts.blocks * number;
-  if (warps == 0)
-    return cudaSuccess;
   return withCode(parts.encoding.code, [&](auto code) {
     return launch(stream, blocksFor(warps), kThreads, 0,
                   decodeKernel<decltype(code)>,
@@ -394,8 +388,6 @@ cudaError_t cuda::encodingError(cudaStream_t stream, const void *in, void *out,
                                 Dtype type, int64_t n, const Encoding &encoding,
                                 const std::optional<Rounding> &rounding) {
   const EncodedParts all = EncodedParts::ofWholeBlocks(encoding, n, 1);
-  if (all.blocks == 0)
-    return cudaSuccess;
   return withCode(encoding.code, [&](auto code) {
     return launch(stream, blocksFor(all.blocks), kThreads, 0,
                   errorKernel<decltype(code)>, in, out, type, all, all.blocks,

@@ -30,11 +30,13 @@ __device__ __forceinline__ T *dynamicShared() {
 #endif
 }
 
-/// Launches `blocks` blocks, at least one, on a one-dimensional grid.
+/// Launches `blocks` blocks, if any, on a one-dimensional grid.
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, int64_t blocks, int threads,
                    int64_t sharedBytes, void (*kernel)(Parameters...),
                    Arguments &&...arguments) {
+  if (blocks == 0)
+    return cudaSuccess;
   if (blocks > std::numeric_limits<int32_t>::max())
     return cudaErrorInvalidConfiguration;
   cudaLaunchConfig_t config = {};

@@ -22,7 +22,9 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
+#include "lowrank_stages.h"
 #include "memory_source.h"
+#include "wide_products.h"
 
 #include <cuda_runtime.h>
 
@@ -39,23 +41,52 @@ public:
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
                        MemorySource &memory,
                        std::unique_ptr<MatrixList> *result);
-  virtual ~MatrixList() = default;
 
   // The following functions implement the calls of the same names.
-  virtual cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
-                             void *matrix, void *p, void *q) = 0;
-  virtual cudaError_t orthogonalize(cudaStream_t stream, int32_t factor,
-                                    const void *in, void *out,
-                                    double epsilon) = 0;
-  virtual cudaError_t project(cudaStream_t stream, const void *g, const void *e,
-                              const void *q, void *m, void *p, void *rest) = 0;
-  virtual cudaError_t reconstruct(cudaStream_t stream, const void *p,
-                                  const void *q, const void *rest,
-                                  const void *m, void *out, void *err,
-                                  int64_t divisor) = 0;
+  cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                     void *matrix, void *p, void *q);
+  cudaError_t orthogonalize(cudaStream_t stream, int32_t factor, const void *in,
+                            void *out, double epsilon);
+  cudaError_t project(cudaStream_t stream, const void *g, const void *e,
+                      const void *q, void *m, void *p, void *rest);
+  cudaError_t reconstruct(cudaStream_t stream, const void *p, const void *q,
+                          const void *rest, const void *m, void *out, void *err,
+                          int64_t divisor);
 
   /// See Divisor in elements.h.
   bool dividesExactly = false;
+
+private:
+  /// A stage's tiles on the device.
+  struct Stage {
+    const Tile *tiles = nullptr;
+    int64_t matrixTiles = 0;
+    int64_t listTiles = 0;
+    int64_t allTiles = 0;
+  };
+
+  MatrixList(Dtype type, const MatrixTables &tables)
+      : type(type), bucket(tables.bucket), largestRank(tables.largestRank),
+        matrixCount(static_cast<int64_t>(tables.matrices.size())) {}
+  Status upload(const MatrixTables &tables, MemorySource &source);
+  StageLaunch launchOf(cudaStream_t stream, const Stage &stage,
+                       int64_t blocks) const;
+
+  const Dtype type;
+  const int bucket;
+  const int64_t largestRank, matrixCount;
+  DeviceBuffer buffer;
+  const MatrixEntry *matrices = nullptr;
+  const ddphook_piece_t *pieces = nullptr;
+  Stage projectStage, transposedStage, sumStage, reconstructStage;
+  Stage gramStages[2];
+  std::unique_ptr<WideProducts> wide;
+  void *partials = nullptr;
+  void *work = nullptr;
+  double *grams = nullptr;
+  /// Shared memory for the factors Q and P in orthogonalize, and its threads.
+  int64_t sharedBytes[2] = {0, 0};
+  int threads = 0;
 };
 
 } // namespace ddphook::cuda

@@ -12,23 +12,14 @@
 namespace ddphook::cuda {
 
 /// Calls fn(std::integral_constant<int, bucket>()).
-template <class Fn>
+template <int kBucket = 1, class Fn>
 cudaError_t withBucket(int bucket, const Fn &fn) {
-  switch (bucket) {
-  case 1:
-    return fn(std::integral_constant<int, 1>());
-  case 2:
-    return fn(std::integral_constant<int, 2>());
-  case 4:
-    return fn(std::integral_constant<int, 4>());
-  case 8:
-    return fn(std::integral_constant<int, 8>());
-  case 16:
-    return fn(std::integral_constant<int, 16>());
-  case 32:
-    return fn(std::integral_constant<int, 32>());
-  }
-  return cudaErrorInvalidValue;
+  if (bucket == kBucket)
+    return fn(std::integral_constant<int, kBucket>());
+  if constexpr (kBucket < kMaxBucket)
+    return withBucket<2 * kBucket>(bucket, fn);
+  else
+    return cudaErrorInvalidValue;
 }
 
 /// Finds the calling thread's numbers of a factor when a block's threads take

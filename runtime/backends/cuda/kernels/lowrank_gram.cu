@@ -358,8 +358,6 @@ __global__ void __launch_bounds__(kThreads) applyTransforms(GramArguments a) {
 cudaError_t
 ddphook::cuda::launchTallOrthogonalize(const StageLaunch &stage,
                                        const Orthogonalize &arguments) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   const GramArguments values = {stage.matrices,
                                 stage.tiles,
                                 static_cast<const float *>(arguments.in),

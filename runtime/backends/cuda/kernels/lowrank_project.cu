@@ -525,8 +525,6 @@ cudaError_t ddphook::cuda::allowProjectShared(Dtype type, int bucket) {
 
 cudaError_t ddphook::cuda::launchProject(const StageLaunch &stage,
                                          const StepArrays &arrays) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   return withElement(stage.type, [&](auto element) {
     return withBucket(stage.bucket, [&](auto bucket) {
       using Element = decltype(element);

@@ -274,8 +274,6 @@ __global__ void __launch_bounds__(kThreads, 2)
 cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
                                              const StepArrays &arrays,
                                              int64_t divisor) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   return withElement(stage.type, [&](auto element) {
     using Element = decltype(element);
     using Elem = ElemOf<Element>;

@@ -232,8 +232,6 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t ddphook::cuda::launchTransposed(const StageLaunch &stage,
                                             const StepArrays &arrays,
                                             void *partials) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   return withElement(stage.type, [&](auto element) {
     return withBucket(stage.bucket, [&](auto bucket) {
       using Element = decltype(element);
@@ -255,8 +253,6 @@ cudaError_t ddphook::cuda::launchTransposed(const StageLaunch &stage,
 
 cudaError_t ddphook::cuda::launchSum(const StageLaunch &stage, void *qOut,
                                      const void *partials) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   return withElement(stage.type, [&](auto element) {
     using Element = decltype(element);
     return launch(stage.stream, stage.blocks, kThreads, 0, sumTiles<Element>,

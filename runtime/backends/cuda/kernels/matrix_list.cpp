@@ -5,9 +5,6 @@
 
 #include "lowrank.h"
 
-#include "lowrank_stages.h"
-#include "wide_products.h"
-
 #include <algorithm>
 #include <cstring>
 
@@ -15,59 +12,6 @@ using namespace ddphook;
 using namespace ddphook::cuda;
 
 namespace {
-
-class DeviceMatrixList final : public MatrixList {
-public:
-  DeviceMatrixList(Dtype type, MatrixTables tables)
-      : type(type), bucket(tables.bucket), largestRank(tables.largestRank),
-        tables(std::move(tables)) {}
-
-  Status upload(MemorySource &source);
-
-  cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
-                     void *matrix, void *p, void *q) override;
-  cudaError_t orthogonalize(cudaStream_t stream, int32_t factor, const void *in,
-                            void *out, double epsilon) override;
-  cudaError_t project(cudaStream_t stream, const void *g, const void *e,
-                      const void *q, void *m, void *p, void *rest) override;
-  cudaError_t reconstruct(cudaStream_t stream, const void *p, const void *q,
-                          const void *rest, const void *m, void *out, void *err,
-                          int64_t divisor) override;
-
-private:
-  /// A stage's tiles on the device.
-  struct Stage {
-    const Tile *tiles = nullptr;
-    int64_t matrixTiles = 0;
-    int64_t listTiles = 0;
-    int64_t allTiles = 0;
-  };
-
-  StageLaunch launchOf(cudaStream_t stream, const Stage &stage,
-                       int64_t blocks) const;
-  int64_t workOf(bool isP, const MatrixEntry &matrix) const;
-
-  const Dtype type;
-  const int bucket;
-  const int64_t largestRank;
-  /// Empty after upload().
-  MatrixTables tables;
-  DeviceBuffer buffer;
-  const MatrixEntry *matrices = nullptr;
-  const ddphook_piece_t *pieces = nullptr;
-  Stage projectStage, transposedStage, sumStage, reconstructStage;
-  Stage gramStages[2];
-  std::unique_ptr<WideProducts> wide;
-  void *partials = nullptr;
-  void *work = nullptr;
-  double *grams = nullptr;
-  int64_t matrixCount = 0;
-  /// Shared memory for the factors Q and P in orthogonalize, and its threads.
-  int64_t sharedBytes[2] = {0, 0};
-  int threads = 0;
-
-  friend class ddphook::cuda::MatrixList;
-};
 
 /// Packs tables contiguously, each aligned, as one block of bytes.
 class Packer {
@@ -149,25 +93,21 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
     code = allowProjectShared(type, tables->bucket);
   if (code)
     return cudaFailure(code, "setting a kernel's shared memory");
-  auto created = std::make_unique<DeviceMatrixList>(type, std::move(*tables));
+  std::unique_ptr<MatrixList> created(new MatrixList(type, *tables));
   for (int isP : {0, 1})
-    for (const MatrixEntry &matrix : created->tables.matrices) {
-      const int64_t bytes = created->workOf(isP, matrix) * computeSize(type);
+    for (const MatrixEntry &matrix : tables->matrices) {
+      const int64_t rows = isP ? matrix.rows : matrix.columns;
+      const int64_t bytes =
+          orthogonalizeWork(rows, matrix.rank).value_or(0) * computeSize(type);
       if (bytes <= shared)
         created->sharedBytes[isP] = std::max(created->sharedBytes[isP], bytes);
     }
-  DDPHOOK_TRY(created->upload(memory));
+  DDPHOOK_TRY(created->upload(*tables, memory));
   *result = std::move(created);
   return Status::ok();
 }
 
-int64_t DeviceMatrixList::workOf(bool isP, const MatrixEntry &matrix) const {
-  return orthogonalizeWork(isP ? matrix.rows : matrix.columns, matrix.rank)
-      .value_or(0);
-}
-
-Status DeviceMatrixList::upload(MemorySource &source) {
-  matrixCount = static_cast<int64_t>(tables.matrices.size());
+Status MatrixList::upload(const MatrixTables &tables, MemorySource &source) {
   // Each thread has four rows of a factor, if there are enough threads.
   threads = 64;
   while (threads < 512 && threads * 4 < tables.largestFactorRows)
@@ -210,19 +150,17 @@ Status DeviceMatrixList::upload(MemorySource &source) {
   partials = memory + partialsAt;
   work = memory + workAt;
   grams = reinterpret_cast<double *>(memory + gramsAt);
-  tables = MatrixTables();
   return Status::ok();
 }
 
-StageLaunch DeviceMatrixList::launchOf(cudaStream_t stream, const Stage &stage,
-                                       int64_t blocks) const {
+StageLaunch MatrixList::launchOf(cudaStream_t stream, const Stage &stage,
+                                 int64_t blocks) const {
   return {stream,   type,   bucket,      largestRank,
           matrices, pieces, stage.tiles, blocks};
 }
 
-cudaError_t DeviceMatrixList::matmul(cudaStream_t stream,
-                                     ddphook_matmul_kind_t kind, void *matrix,
-                                     void *p, void *q) {
+cudaError_t MatrixList::matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                               void *matrix, void *p, void *q) {
   StepArrays arrays;
   cudaError_t code = cudaErrorInvalidValue;
   switch (kind) {
@@ -258,9 +196,9 @@ cudaError_t DeviceMatrixList::matmul(cudaStream_t stream,
   return wide->multiply(stream, kind, matrix, matrix, p, p, q, q);
 }
 
-cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream, int32_t factor,
-                                            const void *in, void *out,
-                                            double epsilon) {
+cudaError_t MatrixList::orthogonalize(cudaStream_t stream, int32_t factor,
+                                      const void *in, void *out,
+                                      double epsilon) {
   const bool isP = (factor & DDPHOOK_FACTOR_Q) == 0;
   const int32_t replaced = factor & ~DDPHOOK_FACTOR_Q;
   const Orthogonalize arguments = {isP,  replaced,         epsilon, in,   out,
@@ -273,9 +211,9 @@ cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream, int32_t factor,
   return launchOrthogonalize(launchOf(stream, Stage(), matrixCount), arguments);
 }
 
-cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
-                                      const void *e, const void *q, void *m,
-                                      void *p, void *rest) {
+cudaError_t MatrixList::project(cudaStream_t stream, const void *g,
+                                const void *e, const void *q, void *m, void *p,
+                                void *rest) {
   StepArrays arrays;
   arrays.g = g;
   arrays.e = e;
@@ -293,10 +231,10 @@ cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
                         p, q, nullptr);
 }
 
-cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
-                                          const void *q, const void *rest,
-                                          const void *m, void *out, void *err,
-                                          int64_t divisor) {
+cudaError_t MatrixList::reconstruct(cudaStream_t stream, const void *p,
+                                    const void *q, const void *rest,
+                                    const void *m, void *out, void *err,
+                                    int64_t divisor) {
   StepArrays arrays;
   arrays.pIn = p;
   arrays.q = q;

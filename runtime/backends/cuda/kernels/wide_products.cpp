@@ -19,49 +19,15 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-namespace {
-
-constexpr size_t kWorkspaceBytes = size_t(8) << 20;
-
-/// A device's cuBLAS handle, for one thread at a time.
-struct Cublas {
+/// For one thread at a time.
+struct ddphook::cuda::Cublas {
   std::mutex mutex;
   cublasHandle_t handle = nullptr;
 };
 
-class CublasProducts final : public WideProducts {
-public:
-  CublasProducts(Dtype type, std::vector<MatrixEntry> matrices)
-      : type(type), matrices(std::move(matrices)) {}
+namespace {
 
-  cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
-                       const void *matrixIn, void *matrixOut, const void *pIn,
-                       void *pOut, const void *qIn, void *qOut) override;
-
-  const Dtype type;
-  const std::vector<MatrixEntry> matrices;
-  Cublas *cublas = nullptr;
-  DeviceBuffer workspace;
-
-private:
-  /// C = op(A)·op(B), column by column: m x n, with the inner dimension k.
-  struct Product {
-    bool isTransposedA, isTransposedB;
-    int64_t m, n, k;
-    const void *a;
-    int64_t leadingA;
-    const void *b;
-    int64_t leadingB;
-    void *c;
-  };
-  cudaError_t run(cudaStream_t stream, const Product &product) const;
-
-  template <class T>
-  T *at(T *array, int64_t offset) const {
-    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-    return static_cast<Byte *>(array) + offset * dtypeSize(type);
-  }
-};
+constexpr size_t kWorkspaceBytes = size_t(8) << 20;
 
 cudaDataType_t cublasType(Dtype type) {
   switch (type) {
@@ -156,15 +122,15 @@ Status WideProducts::create(Dtype type,
                             const std::vector<MatrixEntry> &matrices,
                             MemorySource &memory,
                             std::unique_ptr<WideProducts> *result) {
-  auto created = std::make_unique<CublasProducts>(type, matrices);
+  std::unique_ptr<WideProducts> created(new WideProducts(type, matrices));
   DDPHOOK_TRY(sharedCublas(&created->cublas));
   DDPHOOK_TRY(created->workspace.allocate(memory, kWorkspaceBytes));
   *result = std::move(created);
   return Status::ok();
 }
 
-cudaError_t CublasProducts::run(cudaStream_t stream,
-                                const Product &product) const {
+cudaError_t WideProducts::run(cudaStream_t stream,
+                              const Product &product) const {
   if (product.m == 0 || product.n == 0)
     return cudaSuccess;
   if (product.k == 0)
@@ -186,17 +152,23 @@ cudaError_t CublasProducts::run(cudaStream_t stream,
       elements, toInt(product.m), computeType(type), CUBLAS_GEMM_DEFAULT));
 }
 
-cudaError_t CublasProducts::multiply(cudaStream_t stream,
-                                     ddphook_matmul_kind_t kind,
-                                     const void *matrixIn, void *matrixOut,
-                                     const void *pIn, void *pOut,
-                                     const void *qIn, void *qOut) {
+cudaError_t WideProducts::multiply(cudaStream_t stream,
+                                   ddphook_matmul_kind_t kind,
+                                   const void *matrixIn, void *matrixOut,
+                                   const void *pIn, void *pOut, const void *qIn,
+                                   void *qOut) {
   const std::lock_guard<std::mutex> lock(cublas->mutex);
   if (cublasStatus_t status =
           firstOf({cublasSetStream(cublas->handle, stream),
                    cublasSetWorkspace(cublas->handle, workspace.get(),
                                       kWorkspaceBytes)}))
     return toCudaError(status);
+  auto at = [&](auto *array, int64_t offset) {
+    using Byte = std::conditional_t<
+        std::is_const_v<std::remove_pointer_t<decltype(array)>>, const char,
+        char>;
+    return static_cast<Byte *>(array) + offset * dtypeSize(type);
+  };
   for (const MatrixEntry &x : matrices) {
     Product product = {};
     switch (kind) {

@@ -18,6 +18,9 @@
 
 namespace ddphook::cuda {
 
+/// A device's cuBLAS handle.
+struct Cublas;
+
 class WideProducts {
 public:
   /// Creates products for the current device, with a workspace from `memory`,
@@ -26,13 +29,32 @@ public:
   static Status create(Dtype type, const std::vector<MatrixEntry> &matrices,
                        MemorySource &memory,
                        std::unique_ptr<WideProducts> *result);
-  virtual ~WideProducts() = default;
 
   /// See MatrixList::matmul().
-  virtual cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
-                               const void *matrixIn, void *matrixOut,
-                               const void *pIn, void *pOut, const void *qIn,
-                               void *qOut) = 0;
+  cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                       const void *matrixIn, void *matrixOut, const void *pIn,
+                       void *pOut, const void *qIn, void *qOut);
+
+private:
+  /// C = op(A)·op(B), column by column: m x n, with the inner dimension k.
+  struct Product {
+    bool isTransposedA, isTransposedB;
+    int64_t m, n, k;
+    const void *a;
+    int64_t leadingA;
+    const void *b;
+    int64_t leadingB;
+    void *c;
+  };
+
+  WideProducts(Dtype type, const std::vector<MatrixEntry> &matrices)
+      : type(type), matrices(matrices) {}
+  cudaError_t run(cudaStream_t stream, const Product &product) const;
+
+  const Dtype type;
+  const std::vector<MatrixEntry> matrices;
+  Cublas *cublas = nullptr;
+  DeviceBuffer workspace;
 };
 
 } // namespace ddphook::cuda

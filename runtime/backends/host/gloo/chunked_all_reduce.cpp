@@ -4,13 +4,11 @@
 // of chunk i - 1 once the data of all ranks has arrived, and decodes chunk i -
 // 2. All ranks post their messages in this order, as the transport requires.
 
-#include "chunked_all_reduce.h"
+#include "chunked_collectives.h"
 
 #include "../encoded_chunks.h"
-#include "../wire_chunks.h"
 
 #include <algorithm>
-#include <type_traits>
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -38,16 +36,16 @@ struct Bytes {
   int64_t size;
 };
 
-} // namespace
-
-/// One running all-reduce, in chunks of `step` elements.
-template <class ChunksT>
-class ChunkedAllReduce::Schedule {
+/// One running all-reduce, in chunks of at most `bytes` bytes.
+class Schedule {
 public:
-  Schedule(ChunkBuffers &rooms, const GlooTransport &transport,
-           uint32_t operation, int64_t count, int64_t step, ChunksT &chunks)
+  Schedule(ChunkBuffers &rooms, GlooTransport &transport, uint32_t operation,
+           const CollectiveDesc &desc, int64_t bytes)
       : rooms(rooms), rank(transport.rank), size(transport.size),
-        operation(operation), count(count), step(step), chunks(chunks) {}
+        operation(operation), chunks(desc, rank, size), count(desc.count),
+        step(chunks.chunkElements(bytes)) {
+    rooms.reserve(transport, size + 1, bytes);
+  }
 
   void run(const void *in, void *out, const PieceCalls &calls) {
     const int64_t rounds = (count + step - 1) / step;
@@ -83,11 +81,11 @@ private:
   template <class FnT>
   void forPart(const Chunk &chunk, int owner, void *memory,
                const FnT &fn) const {
-    const auto range = chunks.part(chunk.count, owner, size);
+    const ElementRange range = chunks.part(chunk.count, owner, size);
     const EncodedArray begin =
         chunks.at(memory, chunk.begin, chunk.count, range.begin);
-    fn(Bytes{begin.scales, chunks.scaleBytes(range.end - range.begin)});
-    fn(Bytes{begin.codes, chunks.codeBytes(range.end - range.begin)});
+    fn(Bytes{begin.scales, chunks.scaleBytes(range.size())});
+    fn(Bytes{begin.codes, chunks.codeBytes(range.size())});
   }
   template <class FnT>
   void forPeers(const FnT &fn) const {
@@ -122,10 +120,8 @@ private:
     const Chunk chunk = chunkAt(i);
     ChunkRoom &room = rooms.ofChunk(i);
     room.awaitReceives();
-    if constexpr (std::is_same_v<ChunksT, EncodedChunks>)
-      if (chunks.isAffine())
-        return chunks.average(room.areas().data(), chunk.begin, chunk.count,
-                              out);
+    if (chunks.isAffine())
+      return chunks.average(room.areas().data(), chunk.begin, chunk.count, out);
     chunks.sum(room.areas().data(), chunk.begin, chunk.count,
                chunks.part(chunk.count, rank, size), summedOf(room));
     forPeers([&](int peer) {
@@ -149,43 +145,31 @@ private:
   ChunkBuffers &rooms;
   const int rank, size;
   const uint32_t operation;
+  EncodedChunks chunks;
   const int64_t count, step;
-  ChunksT &chunks;
 };
 
-void ChunkedAllReduce::run(GlooTransport &transport, uint32_t operation,
-                           const CollectiveDesc &desc, const void *in,
-                           void *out) {
-  EncodedChunks chunks(desc, transport.rank, transport.size);
+} // namespace
+
+void host::reduceInChunks(ChunkBuffers &rooms, GlooTransport &transport,
+                          uint32_t operation, const CollectiveDesc &desc,
+                          const void *in, void *out) {
   // Cut short arrays, too; each rank owns a part of each chunk.
-  const int64_t most = chunks.isAffine()
+  const int64_t most = desc.isAffine()
                            ? std::clamp(kMostOfAllRanks / transport.size,
                                         kLeastBytes, kMostBytes)
                            : kMostBytes;
   const int64_t bytes = std::clamp(desc.wireBytes() / 4, kLeastBytes, most);
-  rooms.reserve(transport, transport.size + 1, bytes);
-  Schedule(rooms, transport, operation, desc.count, chunks.chunkElements(bytes),
-           chunks)
-      .run(in, out, {});
+  Schedule(rooms, transport, operation, desc, bytes).run(in, out, {});
 }
 
-int64_t ChunkedAllReduce::pieceElements(const CollectiveDesc &desc, int size) {
-  return desc.encoding
-             ? EncodedChunks(desc, /*rank=*/0, size).chunkElements(kPieceBytes)
-             : WireChunks(desc, size).chunkElements(kPieceBytes);
+int64_t host::pieceElements(const CollectiveDesc &desc, int size) {
+  return EncodedChunks(desc, /*rank=*/0, size).chunkElements(kPieceBytes);
 }
 
-void ChunkedAllReduce::runInPieces(GlooTransport &transport, uint32_t operation,
-                                   const CollectiveDesc &desc, void *array,
-                                   const PieceCalls &calls) {
-  rooms.reserve(transport, transport.size + 1, kPieceBytes);
-  auto runChunks = [&](auto chunks) {
-    Schedule(rooms, transport, operation, desc.count,
-             chunks.chunkElements(kPieceBytes), chunks)
-        .run(array, array, calls);
-  };
-  if (desc.encoding)
-    runChunks(EncodedChunks(desc, transport.rank, transport.size));
-  else
-    runChunks(WireChunks(desc, transport.size));
+void host::reduceInPieces(ChunkBuffers &rooms, GlooTransport &transport,
+                          uint32_t operation, const CollectiveDesc &desc,
+                          void *array, const PieceCalls &calls) {
+  Schedule(rooms, transport, operation, desc, kPieceBytes)
+      .run(array, array, calls);
 }

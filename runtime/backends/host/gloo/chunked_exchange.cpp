@@ -4,7 +4,8 @@
 // it needs of chunk i - 1 once that has arrived. All ranks post their messages
 // in this order, as the transport requires.
 
-#include "chunked_exchange.h"
+#include "../pieces.h"
+#include "chunked_collectives.h"
 
 #include <algorithm>
 
@@ -15,9 +16,9 @@ using namespace ddphook::host;
 /// pipelined.
 static constexpr int64_t kMostPieceBytes = 1 << 20, kLeastPieceBytes = 16 << 10;
 
-void ChunkedExchange::run(GlooTransport &transport, uint32_t operation,
-                          const CollectiveDesc &desc, const void *in,
-                          void *out) {
+void host::exchangeInChunks(ChunkBuffers &rooms, GlooTransport &transport,
+                            uint32_t operation, const CollectiveDesc &desc,
+                            const void *in, void *out) {
   const int rank = transport.rank, size = transport.size;
   // Cut short arrays, too. A chunk has at least one element for each rank.
   const int64_t bytes =

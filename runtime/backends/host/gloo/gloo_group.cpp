@@ -5,8 +5,7 @@
 #include "gloo_group.h"
 
 #include "../encoded_chunks.h"
-#include "chunked_all_reduce.h"
-#include "chunked_exchange.h"
+#include "chunked_collectives.h"
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
@@ -23,14 +22,6 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-class GlooDevice::Impl {
-public:
-  /// The address at which groups listen.
-  sockaddr_storage address = {};
-  socklen_t addressSize = 0;
-  Interrupt interrupt;
-};
-
 /// Two ranks exchange whole arrays up to this size: this sends no more bytes
 /// than a ring, which sends halves and then their sums, and takes one trip
 /// instead of two. A longer array would need as much memory again.
@@ -38,7 +29,13 @@ static constexpr int64_t kMostSwapped = 256 << 10;
 
 class GlooGroup::Impl {
 public:
-  void reserve(int64_t wireBytes);
+  void reserve(int64_t wireBytes) {
+    if (wireBytes <= wireCapacity)
+      return;
+    // Zeroed, and therefore resident.
+    wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
+    wireCapacity = wireBytes;
+  }
   Status sum(const CollectiveDesc &desc, const void *in, void *out);
   Status swap(const CollectiveDesc &desc, const void *in, void *out);
   Status ring(const CollectiveDesc &desc, const void *in, void *out);
@@ -47,7 +44,7 @@ public:
   Status allReduceInPieces(const CollectiveDesc &desc, void *array, void *kept,
                            PieceFlow &flow);
 
-  GlooDevice::Impl *device = nullptr;
+  GlooDevice *device = nullptr;
   std::shared_ptr<GlooTransport> transport;
   std::shared_ptr<GlooContext> context;
   int size = 0;
@@ -59,8 +56,8 @@ public:
   int64_t wireCapacity = 0;
   /// The array that the other of two ranks sends in a short message.
   std::unique_ptr<char[]> theirs;
-  ChunkedAllReduce reductions;
-  ChunkedExchange pieces;
+  ChunkBuffers reductionRooms{kReductionRooms};
+  ChunkBuffers exchangeRooms{kExchangeRooms};
   Status failure;
 };
 
@@ -127,21 +124,17 @@ static Status parseAddress(const std::string &text, sockaddr_storage *address,
 
 Status GlooDevice::create(const std::string &address,
                           std::unique_ptr<GlooDevice> *result) {
-  auto impl = std::make_unique<Impl>();
+  std::unique_ptr<GlooDevice> device(new GlooDevice());
   const char *interface = std::getenv("DDPHOOK_SOCKET_IFNAME");
   if (interface && *interface)
-    DDPHOOK_TRY(findInterface(interface, &impl->address, &impl->addressSize));
+    DDPHOOK_TRY(
+        findInterface(interface, &device->address, &device->addressSize));
   else
-    DDPHOOK_TRY(parseAddress(address, &impl->address, &impl->addressSize));
-  DDPHOOK_TRY(Interrupt::create(&impl->interrupt));
-  result->reset(new GlooDevice(std::move(impl)));
+    DDPHOOK_TRY(parseAddress(address, &device->address, &device->addressSize));
+  DDPHOOK_TRY(Interrupt::create(&device->interrupt));
+  *result = std::move(device);
   return Status::ok();
 }
-
-void GlooDevice::abort() { impl->interrupt.raise(); }
-
-GlooDevice::GlooDevice(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooDevice::~GlooDevice() = default;
 
 GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 GlooGroup::~GlooGroup() = default;
@@ -151,37 +144,24 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
                          const GroupPlace &place, double timeoutSeconds,
                          std::unique_ptr<GlooGroup> *group) {
   const char *what = "connecting the ranks over TCP";
-  PeerMeshOptions mesh;
-  mesh.place = place;
-  mesh.address = device.impl->address;
-  mesh.addressSize = device.impl->addressSize;
-  mesh.key = key;
-  mesh.proofKey = proofKey;
-  mesh.timeoutSeconds = timeoutSeconds;
-  mesh.interrupt = &device.impl->interrupt;
+  const PeerMeshOptions mesh = {
+      place,    device.address, device.addressSize, key,
+      proofKey, timeoutSeconds, &device.interrupt};
   std::vector<FileDescriptor> sockets;
   DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
-  impl->device = device.impl.get();
+  impl->device = &device;
   impl->size = place.size;
   impl->timeoutSeconds = timeoutSeconds;
   if (place.size == 2)
     impl->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_TRY(translateExceptions(what, [&] {
     impl->transport = std::make_shared<GlooTransport>(
-        place, std::move(sockets), device.impl->interrupt, timeoutSeconds);
+        place, std::move(sockets), device.interrupt, timeoutSeconds);
     impl->context = std::make_shared<GlooContext>(impl->transport);
   }));
   group->reset(new GlooGroup(std::move(impl)));
   return Status::ok();
-}
-
-void GlooGroup::Impl::reserve(int64_t wireBytes) {
-  if (wireBytes <= wireCapacity)
-    return;
-  // Zeroed, and therefore resident.
-  wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
-  wireCapacity = wireBytes;
 }
 
 void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
@@ -262,9 +242,9 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
       describeCollective(desc.collectiveKind()) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
     if (desc.is(CollectiveKind::AllReduce))
-      reductions.run(*transport, operations++, desc, in, out);
+      reduceInChunks(reductionRooms, *transport, operations++, desc, in, out);
     else
-      pieces.run(*transport, operations++, desc, in, out);
+      exchangeInChunks(exchangeRooms, *transport, operations++, desc, in, out);
   });
 }
 
@@ -307,7 +287,8 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
   };
   calls.after = [&](int64_t, int64_t) { flow.finish(); };
   return translateExceptions("all-reduce over TCP", [&] {
-    reductions.runInPieces(*transport, operations++, desc, array, calls);
+    reduceInPieces(reductionRooms, *transport, operations++, desc, array,
+                   calls);
   });
 }
 
@@ -321,7 +302,7 @@ Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
 }
 
 int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
-  return ChunkedAllReduce::pieceElements(desc, impl->size);
+  return host::pieceElements(desc, impl->size);
 }
 
 Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
@@ -337,7 +318,7 @@ Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
   return status;
 }
 
-void GlooGroup::abort() { impl->device->interrupt.raise(); }
+void GlooGroup::abort() { impl->device->abort(); }
 
 void GlooGroup::close() {
   if (impl->failure.isOk())

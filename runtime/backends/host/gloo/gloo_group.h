@@ -10,6 +10,7 @@
 #include "../group_place.h"
 #include "../piece_flow.h"
 #include "base/status.h"
+#include "store/socket.h"
 #include "store/store.h"
 
 #include <memory>
@@ -24,17 +25,19 @@ public:
   /// environment variable DDPHOOK_SOCKET_IFNAME overrides it with an interface.
   static Status create(const std::string &address,
                        std::unique_ptr<GlooDevice> *device);
-  ~GlooDevice();
 
   /// Makes running calls of its groups, including their creation, fail soon,
   /// and all later calls that have to wait. Any thread may call it.
-  void abort();
+  void abort() { interrupt.raise(); }
 
 private:
   friend class GlooGroup;
-  class Impl;
-  explicit GlooDevice(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl;
+  GlooDevice() = default;
+
+  /// The address at which groups listen.
+  sockaddr_storage address = {};
+  socklen_t addressSize = 0;
+  Interrupt interrupt;
 };
 
 class GlooGroup {

@@ -4,8 +4,7 @@
 // vectors as that takes. Sums over blocks have the same lanes, and therefore
 // the same bits, on every instruction set; sums over vectors would not.
 //
-// Also packs factors: see lowrank_scratch.h. Included once per instruction set,
-// after elements-inl.h.
+// Also packs factors: see lowrank_scratch.h.
 
 #if defined(DDPHOOK_KERNELS_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_BLOCKS_INL_H

@@ -2,9 +2,6 @@
 //
 // Represents casts and scaled codes as types: values in memory, largest value
 // and packing. Also has loops over vectors of which the last may be short.
-//
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE.
 
 #if defined(DDPHOOK_KERNELS_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_CODES_INL_H
@@ -37,16 +34,6 @@ HWY_INLINE void forVectors(size_t n, size_t lanes, const Fn &fn) {
     fn(i, lanes);
   if (i < n)
     fn(i, n - i);
-}
-
-template <class Element, class D, class V>
-HWY_INLINE void storeSome(Element, D d, V v, typename Element::Elem *p,
-                          size_t count) {
-  if (HWY_LIKELY(count == hn::Lanes(d)))
-    return Element::template store<false>(d, v, p);
-  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())];
-  Element::template store<false>(d, v, buffer);
-  std::memcpy(p, buffer, count * sizeof(*p));
 }
 
 /// Whole numbers from -127 to 127, with the methods of elements-inl.h.
@@ -121,6 +108,11 @@ struct CodeOf {
   using Element = ElementT;
   using Elem = typename Element::Elem;
   static constexpr size_t kInElem = kCodes;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const Elem *p) {
+    return Element::load(d, p);
+  }
 };
 struct CastF16 : CodeOf<F16> {
   static constexpr float largest = 0;
@@ -203,19 +195,9 @@ private:
 
 struct ScaledI8 : CodeOf<Int8>, WholeNumbers {
   static constexpr float largest = 127;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
-    return Int8::load(d, p);
-  }
 };
 struct ScaledI4 : CodeOf<Int4, 2>, WholeNumbers {
   static constexpr float largest = 7;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
-    return Int4::load(d, p);
-  }
 };
 struct ScaledF8E4M3FN : CodeOf<F8E4M3FN>, SmallFloats<3, -6> {
   static constexpr float largest = 448;
@@ -239,28 +221,21 @@ struct ScaledF8E4M3FN : CodeOf<F8E4M3FN>, SmallFloats<3, -6> {
   }
 #else
   static constexpr float kUnit = 1;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
-    return F8E4M3FN::load(d, p);
-  }
 #endif
 };
 struct ScaledF8E5M2 : CodeOf<F8E5M2>, SmallFloats<2, -14> {
   static constexpr float largest = 57344;
   static constexpr float kUnit = 1;
 
+#if DDPHOOK_NATIVE_F16
   template <class D>
   static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
-#if DDPHOOK_NATIVE_F16
     const Like<uint16_t, D> d16;
     const auto wide = hn::PromoteTo(d16, hn::LoadU(Like<uint8_t, D>(), p));
     return hn::PromoteTo(
         d, hn::BitCast(Like<hwy::float16_t, D>(), hn::ShiftLeft<8>(wide)));
-#else
-    return F8E5M2::load(d, p);
-#endif
   }
+#endif
 };
 
 template <class CodeT>
@@ -389,6 +364,12 @@ HWY_INLINE void storeCodes(D d, V v, typename CodeT::Elem *codes,
   Element::template store<false>(d, v, buffer);
   std::memcpy(codes, buffer,
               hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
+}
+
+template <class Element, class D, class V>
+HWY_INLINE void storeSome(Element, D d, V v, typename Element::Elem *p,
+                          size_t count) {
+  storeCodes<CodeOf<Element>>(d, v, p, count);
 }
 
 /// Stores the lowest bits of `count` lanes as codes.

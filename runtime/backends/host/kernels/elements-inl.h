@@ -5,10 +5,11 @@
 // of the computation type (float, or double for f64), and `round` rounds such a
 // vector to values that the element type can hold.
 //
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE. The 16-bit conversions are our own: Highway 1.0.3
-// truncates instead of rounding if the processor has no instruction, and the
-// bfloat16 instruction of AVX-512 flushes subnormals.
+// All files *-inl.h are included once per instruction set by Highway's
+// foreach_target.h; everything in them is in HWY_NAMESPACE. The 16-bit
+// conversions are our own: Highway 1.0.3 truncates instead of rounding if the
+// processor has no instruction, and the bfloat16 instruction of AVX-512 flushes
+// subnormals.
 
 #if defined(DDPHOOK_KERNELS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_ELEMENTS_INL_H
@@ -77,57 +78,42 @@ HWY_INLINE hn::Vec<DF> demoteDouble(DF df, V v) {
   }
 }
 
-struct F32 {
-  static constexpr Dtype type = Dtype::F32;
-  using Elem = float;
+/// Converts between floats and doubles, to the type of the result's lanes.
+template <class D, class V>
+HWY_INLINE hn::Vec<D> convertWide(D d, V v) {
+  if constexpr (isDouble<D>)
+    return hn::PromoteTo(d, v);
+  else
+    return demoteDouble(d, v);
+}
+
+/// The types of computations.
+template <class T, Dtype kType>
+struct WideFloat {
+  static constexpr Dtype type = kType;
+  using Elem = T;
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
-    if constexpr (isDouble<D>)
-      return hn::PromoteTo(d, hn::LoadU(Like<float, D>(), p));
-    else
+    if constexpr (std::is_same_v<hn::TFromD<D>, T>)
       return hn::LoadU(d, p);
+    else
+      return convertWide(d, hn::LoadU(Like<T, D>(), p));
   }
   template <bool kStream, class D, class V>
   static HWY_INLINE void store(D d, V v, Elem *p) {
-    if constexpr (isDouble<D>) {
-      const Like<float, D> df;
-      storeVector<kStream>(df, demoteDouble(df, v), p);
-    } else {
+    if constexpr (std::is_same_v<hn::TFromD<D>, T>)
       storeVector<kStream>(d, v, p);
-    }
+    else
+      storeVector<kStream>(Like<T, D>(), convertWide(Like<T, D>(), v), p);
   }
   template <class D, class V>
   static HWY_INLINE V round(D, V v) {
     return v;
   }
 };
-
-struct F64 {
-  static constexpr Dtype type = Dtype::F64;
-  using Elem = double;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
-    if constexpr (isDouble<D>)
-      return hn::LoadU(d, p);
-    else
-      return demoteDouble(d, hn::LoadU(Like<double, D>(), p));
-  }
-  template <bool kStream, class D, class V>
-  static HWY_INLINE void store(D d, V v, Elem *p) {
-    if constexpr (isDouble<D>) {
-      storeVector<kStream>(d, v, p);
-    } else {
-      const Like<double, D> dd;
-      storeVector<kStream>(dd, hn::PromoteTo(dd, v), p);
-    }
-  }
-  template <class D, class V>
-  static HWY_INLINE V round(D, V v) {
-    return v;
-  }
-};
+struct F32 : WideFloat<float, Dtype::F32> {};
+struct F64 : WideFloat<double, Dtype::F64> {};
 
 /// The common part of types narrower than a float. `Derived` converts between
 /// vectors of floats and of the type's bits.
@@ -228,10 +214,71 @@ struct ShortFormat {
   }
 };
 
+/// The common part of types whose mantissa and exponent are both shorter than a
+/// float's. `Derived` converts between magnitudes of floats, and bits without a
+/// sign, which are shifted before they are widened.
+template <class Derived, class Bits, int kMantissa, int kExponent>
+struct ShortFloat : NarrowFloat<Derived, Bits> {
+  using Format = ShortFormat<kMantissa, kExponent>;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Bits *p) {
+    return fromInts(
+        d, hn::PromoteTo(Like<int32_t, D>(), hn::LoadU(Like<Bits, D>(), p)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<Bits, D>> bits(D d, V v) {
+    return hn::DemoteTo(Like<Bits, D>(), toInts(d, v));
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D d, V v) {
+    return fromInts(d, toInts(d, v));
+  }
+
+private:
+  /// The sign, and how far it is from its position in a float.
+  static constexpr int kSignShift = 32 - 8 * int{sizeof(Bits)};
+  static constexpr int32_t kSign = 1 << (31 - kSignShift);
+
+  template <class D, class VI>
+  static HWY_INLINE hn::Vec<D> fromInts(D d, VI all) {
+    const Like<int32_t, D> di;
+    auto sign = hn::ShiftLeft<kSignShift>(hn::And(all, hn::Set(di, kSign)));
+    auto shifted =
+        hn::ShiftLeft<Format::kShift>(hn::And(all, hn::Set(di, kSign - 1)));
+    return hn::BitCast(d, hn::Or(Derived::widen(d, shifted), sign));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<int32_t, D>> toInts(D d, V v) {
+    const Like<int32_t, D> di;
+    auto all = hn::BitCast(di, v);
+    auto sign = hn::And(hn::ShiftRight<kSignShift>(all), hn::Set(di, kSign));
+    auto result = Derived::narrow(d, hn::And(all, hn::Set(di, 0x7fffffff)));
+    return hn::Or(result, sign);
+  }
+};
+
+/// A short type with infinities, given their bits and those of a NaN.
+template <class Derived, class Bits, int kMantissa, int kExponent,
+          int32_t kInfinity, int32_t kNaN>
+struct ShortFloatWithInfinity
+    : ShortFloat<Derived, Bits, kMantissa, kExponent> {
+  using Format = ShortFormat<kMantissa, kExponent>;
+
+  template <class D, class VI>
+  static HWY_INLINE VI widen(D d, VI shifted) {
+    return Format::widenOrSpecial(d, shifted);
+  }
+  template <class D, class VI>
+  static HWY_INLINE VI narrow(D d, VI magnitude) {
+    return Format::narrowOrSpecial(d, magnitude, kInfinity, kNaN);
+  }
+};
+
+#if DDPHOOK_NATIVE_F16
 struct F16 : NarrowFloat<F16, uint16_t> {
   static constexpr Dtype type = Dtype::F16;
 
-#if DDPHOOK_NATIVE_F16
   template <class D>
   static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
     const Like<hwy::float16_t, D> df16;
@@ -247,45 +294,12 @@ struct F16 : NarrowFloat<F16, uint16_t> {
   static HWY_INLINE V round(D d, V v) {
     return hn::PromoteTo(d, hn::DemoteTo(Like<hwy::float16_t, D>(), v));
   }
-#else
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
-    return widen(d, hn::PromoteTo(Like<int32_t, D>(),
-                                  hn::LoadU(Like<uint16_t, D>(), p)));
-  }
-  template <class D, class V>
-  static HWY_INLINE hn::Vec<Like<uint16_t, D>> bits(D d, V v) {
-    return hn::DemoteTo(Like<uint16_t, D>(), narrow(d, v));
-  }
-  template <class D, class V>
-  static HWY_INLINE V round(D d, V v) {
-    return widen(d, narrow(d, v));
-  }
-
-private:
-  using Format = ShortFormat<10, 5>;
-
-  template <class D, class VI>
-  static HWY_INLINE hn::Vec<D> widen(D d, VI h) {
-    const Like<int32_t, D> di;
-    auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(di, 0x8000)));
-    auto shifted =
-        hn::ShiftLeft<Format::kShift>(hn::And(h, hn::Set(di, 0x7fff)));
-    return hn::BitCast(d, hn::Or(Format::widenOrSpecial(d, shifted), sign));
-  }
-
-  template <class D, class V>
-  static HWY_INLINE hn::Vec<Like<int32_t, D>> narrow(D d, V v) {
-    const Like<int32_t, D> di;
-    auto all = hn::BitCast(di, v);
-    auto sign = hn::And(hn::ShiftRight<16>(all), hn::Set(di, 0x8000));
-    return hn::Or(Format::narrowOrSpecial(d,
-                                          hn::And(all, hn::Set(di, 0x7fffffff)),
-                                          /*infinity=*/0x7c00, /*nan=*/0x7e00),
-                  sign);
-  }
-#endif // DDPHOOK_NATIVE_F16
 };
+#else
+struct F16 : ShortFloatWithInfinity<F16, uint16_t, 10, 5, 0x7c00, 0x7e00> {
+  static constexpr Dtype type = Dtype::F16;
+};
+#endif
 
 struct BF16 : NarrowFloat<BF16, uint16_t> {
   static constexpr Dtype type = Dtype::BF16;
@@ -322,36 +336,9 @@ struct BF16 : NarrowFloat<BF16, uint16_t> {
   }
 };
 
-/// The common part of types of one byte. `Derived` converts between magnitudes
-/// of floats, and bytes without a sign, which are shifted before they are
-/// widened.
-template <class Derived, int kMantissa, int kExponent>
-struct ByteFloat : NarrowFloat<Derived, uint8_t> {
-  using Format = ShortFormat<kMantissa, kExponent>;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadFloat(D d, const uint8_t *p) {
-    const Like<int32_t, D> di;
-    auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
-    auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
-    auto shifted =
-        hn::ShiftLeft<Format::kShift>(hn::And(byte, hn::Set(di, 0x7f)));
-    return hn::BitCast(d, hn::Or(Derived::widen(d, shifted), sign));
-  }
-
-  template <class D, class V>
-  static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
-    const Like<int32_t, D> di;
-    auto all = hn::BitCast(di, v);
-    auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
-    auto result = Derived::narrow(d, hn::And(all, hn::Set(di, 0x7fffffff)));
-    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
-  }
-};
-
 /// A type with no infinities and one NaN of each sign. As in PyTorch,
 /// infinities and values that are too large become the largest number, 448.
-struct F8E4M3FN : ByteFloat<F8E4M3FN, 3, 4> {
+struct F8E4M3FN : ShortFloat<F8E4M3FN, uint8_t, 3, 4> {
   static constexpr int32_t kNaN = 0x7f, kLargest = 0x7e;
 
   template <class D, class VI>
@@ -371,17 +358,7 @@ struct F8E4M3FN : ByteFloat<F8E4M3FN, 3, 4> {
 
 /// The upper byte of an F16, rounded directly from the wider value. NaNs stay
 /// NaNs; as in PyTorch, conversions to NaN set all bits of the mantissa.
-struct F8E5M2 : ByteFloat<F8E5M2, 2, 5> {
-  template <class D, class VI>
-  static HWY_INLINE VI widen(D d, VI shifted) {
-    return Format::widenOrSpecial(d, shifted);
-  }
-  template <class D, class VI>
-  static HWY_INLINE VI narrow(D d, VI magnitude) {
-    return Format::narrowOrSpecial(d, magnitude, /*infinity=*/0x7c,
-                                   /*nan=*/0x7f);
-  }
-};
+struct F8E5M2 : ShortFloatWithInfinity<F8E5M2, uint8_t, 2, 5, 0x7c, 0x7f> {};
 
 /// Calls fn(Element()) with the class of `type`, which has the type's name in
 /// the list.

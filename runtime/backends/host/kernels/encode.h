@@ -49,6 +49,7 @@ void encodingError(const void *in, void *out, Dtype type, int64_t n,
                    const std::optional<Rounding> &rounding = std::nullopt);
 
 // Affine codes of a block, or of a part of a block that starts at a byte.
+// docs/quantization.md has the formulas.
 
 /// Returns the scale of a block of `n` elements.
 AffineScale findAffineScale(Code code, const void *in, Dtype type, int64_t n);
@@ -66,17 +67,5 @@ void averageAffine(Code code, const uint8_t *const *codes,
 /// encodingError() for affine codes.
 void affineError(const void *in, void *out, Dtype type, int64_t n,
                  const Encoding &encoding);
-
-// Codes of one bit, which the functions above handle too: eight per byte, the
-// first in the lowest bit. docs/quantization.md has the formula.
-
-/// Returns the scale of a block of `n` elements: twice their mean magnitude.
-AffineScale findSignScale(const void *in, Dtype type, int64_t n);
-
-/// Encodes the signs of `n` elements.
-void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes);
-
-/// Writes a byte for each of `n` codes.
-void unpackSigns(const uint8_t *codes, int64_t n, uint8_t *bytes);
 
 } // namespace ddphook::host

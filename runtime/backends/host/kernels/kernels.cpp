@@ -18,9 +18,8 @@
 #include <cstring>
 #include <vector>
 
-#ifndef DDPHOOK_KERNELS_ONCE
-#define DDPHOOK_KERNELS_ONCE
-namespace ddphook::host {
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
 
 /// True if compressKernel() and sumKernel() have loops for these types in
 /// memory and on the wire; hooks use these pairs. All other pairs combine two
@@ -28,12 +27,6 @@ namespace ddphook::host {
 constexpr bool hasFusedLoop(Dtype memory, Dtype wire) {
   return memory == wire || (memory == Dtype::F32 && isHalf(wire));
 }
-
-} // namespace ddphook::host
-#endif // DDPHOOK_KERNELS_ONCE
-
-HWY_BEFORE_NAMESPACE();
-namespace ddphook::host::HWY_NAMESPACE {
 
 /// The vectors to compute in: doubles if `kDouble`, otherwise floats, with as
 /// many lanes as a vector of doubles if the loop also accesses f64 in memory.
@@ -399,7 +392,7 @@ void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
                    int64_t n, int64_t divisor, Stores stores) {
   if (divisor == 1)
     return castArray(in, inType, wire, wireType, n, stores);
-  if (!hasFusedLoop(inType, wireType)) {
+  if (!HWY_STATIC_DISPATCH(hasFusedLoop)(inType, wireType)) {
     forBlocks(n, [&](int64_t begin, int64_t count) {
       void *block = elementAt(wire, wireType, begin);
       castArray(elementAt(in, inType, begin), inType, block, wireType, count);
@@ -420,7 +413,7 @@ void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
                         void *out, Dtype outType, int64_t n, Stores stores) {
   if (count == 1)
     return castArray(sources[0], wireType, out, outType, n, stores);
-  if (!hasFusedLoop(outType, wireType)) {
+  if (!HWY_STATIC_DISPATCH(hasFusedLoop)(outType, wireType)) {
     std::vector<const void *> shifted(sources, sources + count);
     alignas(64) double sums[kBlock];
     forBlocks(n, [&](int64_t begin, int64_t length) {
@@ -450,6 +443,43 @@ void copyBytes(void *out, const void *in, int64_t bytes, Stores stores) {
   else
     HWY_DYNAMIC_DISPATCH(streamingCopyKernel)
   (out, in, static_cast<size_t>(bytes));
+}
+
+/// True if all exponent bits, `mask`, of some element are ones: it is infinite
+/// or NaN. Compilers vectorise this plain loop; the arrays are small or are
+/// read once.
+template <typename Bits>
+static bool hasNonFinite(const void *in, int64_t n, Bits mask) {
+  // Test a chunk at a time: the loop has no exit that would prevent
+  // vectorisation, and a large array is not read to its end needlessly.
+  constexpr int64_t chunk = 4096;
+  auto *bytes = static_cast<const unsigned char *>(in);
+  for (int64_t begin = 0; begin < n; begin += chunk) {
+    int64_t end = std::min(n, begin + chunk);
+    Bits found = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes + i * int64_t(sizeof(Bits)), sizeof(Bits));
+      found |= static_cast<Bits>((bits & mask) == mask);
+    }
+    if (found)
+      return true;
+  }
+  return false;
+}
+
+bool isFiniteArray(const void *in, Dtype type, int64_t n) {
+  switch (type) {
+  case Dtype::F16:
+    return !hasNonFinite<uint16_t>(in, n, 0x7c00);
+  case Dtype::BF16:
+    return !hasNonFinite<uint16_t>(in, n, 0x7f80);
+  case Dtype::F32:
+    return !hasNonFinite<uint32_t>(in, n, 0x7f800000);
+  case Dtype::F64:
+    return !hasNonFinite<uint64_t>(in, n, 0x7ff0000000000000);
+  }
+  return false;
 }
 
 const char *kernelTargetName() {

@@ -365,16 +365,13 @@ void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
                          int32_t replaced) {
   if (rows == 0 || rank == 0)
     return;
-  withComputeType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const LowRankScratch<T> parts(scratch, rows, rank);
-    const T *wideIn = widenFactor(type, in, rows * rank, parts.wide);
-    T *wideOut = widenedTarget(type, out, parts.wide);
-    HWY_DYNAMIC_DISPATCH(orthogonalizeKernel)
-    (type, static_cast<size_t>(rows), static_cast<size_t>(rank), wideIn,
-     wideOut, epsilon, replaced, parts.packed, parts.wide);
-    narrowFactor(type, wideOut, out, rows * rank);
-  });
+  const LowRankScratch parts(type, scratch, rows, rank);
+  const void *wideIn = widenFactor(type, in, rows * rank, parts.wide);
+  void *wideOut = widenedTarget(type, out, parts.wide);
+  HWY_DYNAMIC_DISPATCH(orthogonalizeKernel)
+  (type, static_cast<size_t>(rows), static_cast<size_t>(rank), wideIn, wideOut,
+   epsilon, replaced, parts.packed, parts.wide);
+  narrowFactor(type, wideOut, out, rows * rank);
 }
 
 } // namespace ddphook::host

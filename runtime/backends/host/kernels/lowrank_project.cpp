@@ -343,16 +343,13 @@ void projectMatrix(Dtype type, const LowRankShape &shape, const void *g,
       addArrays(m, g, e, type, shape.rows * shape.columns);
     return;
   }
-  withComputeType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const LowRankScratch<T> parts(scratch, shape);
-    const T *wideQ =
-        widenFactor(type, q, shape.columns * shape.rank, parts.wide);
-    T *wideP = widenedTarget(type, p, parts.wide);
-    HWY_DYNAMIC_DISPATCH(projectKernel)
-    (type, shape, g, e, wideQ, m, wideP, parts.packed);
-    narrowFactor(type, wideP, p, shape.rows * shape.rank);
-  });
+  const LowRankScratch parts(type, scratch, shape);
+  const void *wideQ =
+      widenFactor(type, q, shape.columns * shape.rank, parts.wide);
+  void *wideP = widenedTarget(type, p, parts.wide);
+  HWY_DYNAMIC_DISPATCH(projectKernel)
+  (type, shape, g, e, wideQ, m, wideP, parts.packed);
+  narrowFactor(type, wideP, p, shape.rows * shape.rank);
 }
 
 } // namespace ddphook::host

@@ -18,18 +18,11 @@
 
 #include "blocks-inl.h"
 
-#ifndef DDPHOOK_LOWRANK_RECONSTRUCT_ONCE
-#define DDPHOOK_LOWRANK_RECONSTRUCT_ONCE
-namespace ddphook::host {
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
 
 /// The error that is written next to the product.
 enum class ErrorKind { None, Difference, DifferenceToQuotient };
-
-} // namespace ddphook::host
-#endif // DDPHOOK_LOWRANK_RECONSTRUCT_ONCE
-
-HWY_BEFORE_NAMESPACE();
-namespace ddphook::host::HWY_NAMESPACE {
 
 /// The destination of blocks of the product.
 template <class Element, ErrorKind kError, bool kStream>
@@ -159,9 +152,9 @@ void reconstructAll(const Target &target, size_t rows, size_t columns,
 }
 
 /// Reconstructs M; `p` and `packed` (Q's columns) are in the computation type.
-void reconstructKernel(Dtype type, ErrorKind kind, const LowRankShape &shape,
-                       const void *p, const void *packed, const void *m,
-                       void *out, void *err, int64_t divisor, Stores stores) {
+void reconstructKernel(Dtype type, const LowRankShape &shape, const void *p,
+                       const void *packed, const void *m, void *out, void *err,
+                       int64_t divisor, Stores stores) {
   const auto rows = static_cast<size_t>(shape.rows);
   const auto columns = static_cast<size_t>(shape.columns);
   const auto rank = static_cast<size_t>(shape.rank);
@@ -193,19 +186,14 @@ void reconstructKernel(Dtype type, ErrorKind kind, const LowRankShape &shape,
     const std::bool_constant<false> cached;
     const std::bool_constant<kLarge> streaming;
     using Kind = ErrorKind;
-    switch (kind) {
-    case Kind::None: {
-      const std::integral_constant<Kind, Kind::None> none;
+    const std::integral_constant<Kind, Kind::None> none;
+    const std::integral_constant<Kind, Kind::Difference> difference;
+    const std::integral_constant<Kind, Kind::DifferenceToQuotient> quotient;
+    if (!err)
       return mayStream ? run(none, streaming) : run(none, cached);
-    }
-    case Kind::Difference: {
-      const std::integral_constant<Kind, Kind::Difference> difference;
-      return mayStream ? run(difference, streaming) : run(difference, cached);
-    }
-    case Kind::DifferenceToQuotient:
-      return run(std::integral_constant<Kind, Kind::DifferenceToQuotient>(),
-                 cached);
-    }
+    if (divisor != 1)
+      return run(quotient, cached);
+    return mayStream ? run(difference, streaming) : run(difference, cached);
   });
   if (stores == Stores::Streaming)
     hwy::FlushStream();
@@ -246,20 +234,14 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
                        int64_t divisor, void *scratch, Stores stores) {
   if (shape.rank == 0)
     return reconstructNothing(type, shape.rows * shape.columns, m, out, err);
-  const ErrorKind kind = !err           ? ErrorKind::None
-                         : divisor == 1 ? ErrorKind::Difference
-                                        : ErrorKind::DifferenceToQuotient;
-  withComputeType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const LowRankScratch<T> parts(scratch, shape);
-    // Pack Q first; after that, P's wide copy may replace Q's.
-    const T *wideQ =
-        widenFactor(type, q, shape.columns * shape.rank, parts.wide);
-    HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);
-    const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
-    HWY_DYNAMIC_DISPATCH(reconstructKernel)
-    (type, kind, shape, wideP, parts.packed, m, out, err, divisor, stores);
-  });
+  const LowRankScratch parts(type, scratch, shape);
+  // Pack Q first; after that, P's wide copy may replace Q's.
+  const void *wideQ =
+      widenFactor(type, q, shape.columns * shape.rank, parts.wide);
+  HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);
+  const void *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
+  HWY_DYNAMIC_DISPATCH(reconstructKernel)
+  (type, shape, wideP, parts.packed, m, out, err, divisor, stores);
 }
 
 } // namespace ddphook::host

@@ -21,51 +21,42 @@ namespace ddphook::host {
 constexpr size_t packedStride(size_t n) { return (n + 15) / 16 * 16 + 16; }
 
 /// The two parts of the scratch, for factors of at most `rows` rows.
-template <class T>
 struct LowRankScratch {
-  LowRankScratch(void *scratch, int64_t rows, int64_t rank)
-      : packed(static_cast<T *>(scratch)),
-        wide(packed + packedStride(static_cast<size_t>(rows)) *
-                          static_cast<size_t>(rank)) {}
-  LowRankScratch(void *scratch, const LowRankShape &shape)
-      : LowRankScratch(scratch, std::max(shape.rows, shape.columns),
+  LowRankScratch(Dtype type, void *scratch, int64_t rows, int64_t rank)
+      : packed(scratch),
+        wide(elementAt(
+            scratch, type == Dtype::F64 ? Dtype::F64 : Dtype::F32,
+            static_cast<int64_t>(packedStride(static_cast<size_t>(rows))) *
+                rank)) {}
+  LowRankScratch(Dtype type, void *scratch, const LowRankShape &shape)
+      : LowRankScratch(type, scratch, std::max(shape.rows, shape.columns),
                        shape.rank) {}
 
   /// `rank` packed columns.
-  T *packed;
+  void *packed;
   /// A row-major factor in the computation type.
-  T *wide;
+  void *wide;
 };
 
 /// Returns a factor in the computation type: itself, or a copy in `wide`.
-template <class T>
-const T *widenFactor(Dtype type, const void *factor, int64_t count, T *wide) {
+inline const void *widenFactor(Dtype type, const void *factor, int64_t count,
+                               void *wide) {
   if (!isHalf(type))
-    return static_cast<const T *>(factor);
+    return factor;
   castArray(factor, type, wide, Dtype::F32, count);
   return wide;
 }
 
 /// Returns the memory to which a kernel writes a factor in the computation
 /// type: the factor itself, or `wide`, which narrowFactor() then converts.
-template <class T>
-T *widenedTarget(Dtype type, void *factor, T *wide) {
-  return isHalf(type) ? wide : static_cast<T *>(factor);
+inline void *widenedTarget(Dtype type, void *factor, void *wide) {
+  return isHalf(type) ? wide : factor;
 }
 
-template <class T>
-void narrowFactor(Dtype type, const T *wide, void *factor, int64_t count) {
+inline void narrowFactor(Dtype type, const void *wide, void *factor,
+                         int64_t count) {
   if (isHalf(type))
     castArray(wide, Dtype::F32, factor, type, count);
-}
-
-/// Calls fn(T()) with the computation type of `type`.
-template <class Fn>
-void withComputeType(Dtype type, const Fn &fn) {
-  if (type == Dtype::F64)
-    fn(double());
-  else
-    fn(float());
 }
 
 } // namespace ddphook::host

@@ -152,15 +152,12 @@ HWY_EXPORT(transposedKernel);
 void multiplyTransposed(Dtype type, const LowRankShape &shape,
                         const void *matrix, const void *p, void *q,
                         void *scratch) {
-  withComputeType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const LowRankScratch<T> parts(scratch, shape);
-    const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
-    T *wideQ = widenedTarget(type, q, parts.wide);
-    HWY_DYNAMIC_DISPATCH(transposedKernel)
-    (type, shape, matrix, wideP, wideQ, parts.packed);
-    narrowFactor(type, wideQ, q, shape.columns * shape.rank);
-  });
+  const LowRankScratch parts(type, scratch, shape);
+  const void *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
+  void *wideQ = widenedTarget(type, q, parts.wide);
+  HWY_DYNAMIC_DISPATCH(transposedKernel)
+  (type, shape, matrix, wideP, wideQ, parts.packed);
+  narrowFactor(type, wideQ, q, shape.columns * shape.rank);
 }
 
 } // namespace ddphook::host

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE.
+// Finds the scales of blocks, and divides by them.
 
 #if defined(DDPHOOK_KERNELS_SCALES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_SCALES_INL_H

@@ -9,7 +9,6 @@
 #include "../group_place.h"
 #include "base/deadline.h"
 #include "base/status.h"
-#include "peer_monitor.h"
 #include "shm_segment.h"
 #include "store/store.h"
 
@@ -17,9 +16,30 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <sys/types.h>
 #include <utility>
+#include <vector>
 
 namespace ddphook::host {
+
+/// Watches processes of this machine through pidfds, which are immune to the
+/// reuse of process IDs. A stopped process counts as alive.
+class PeerMonitor {
+public:
+  PeerMonitor() = default;
+  PeerMonitor(const PeerMonitor &) = delete;
+  PeerMonitor &operator=(const PeerMonitor &) = delete;
+  ~PeerMonitor();
+
+  /// Starts to watch the processes, one per rank; this process itself is not
+  /// watched. Returns UNSUPPORTED if the kernel has no pidfds.
+  Status watch(const std::vector<pid_t> &pids, const GroupPlace &place);
+
+  bool hasDied(int rank) const;
+
+private:
+  std::vector<int> files;
+};
 
 /// Used by one thread at a time, except for abort().
 class ShmMembership {
