@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -399,26 +400,26 @@ def reduced_parameters(
         if not parameter.requires_grad or wrapped in model.parameters_to_ignore:
             continue
         name = names[parameter]
-        try:
-            check_tensor(parameter)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"parameter '{name}': {error}") from None
+        check_tensor(parameter, f"parameter '{name}': ")
         result.append((name, parameter))
     return result
 
 
-def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses gradients that a module cannot hold: sparse, complex or integers."""
+def check_tensor(tensor: torch.Tensor, whose: str = "", dtype: Any = None) -> None:
+    """Refuses gradients that a module cannot hold: sparse, complex or integers.
+
+    Gradients have the tensor's type, unless `dtype` is given. `whose` begins the message.
+    """
     if tensor.layout != torch.strided:
         raise UnsupportedError(
-            f"expected dense gradients, but got {tensor.layout}; use "
+            f"{whose}expected dense gradients, but got {tensor.layout}; use "
             "sparse=False in embeddings, or leave their parameters to DDP with "
             "_set_params_and_buffers_to_ignore_for_model"
         )
-    if tensor.dtype not in ELEMENT_TYPES:
+    if (dtype or tensor.dtype) not in ELEMENT_TYPES:
         raise UnsupportedError(
-            "expected gradients of float16, bfloat16, float32 or float64, but "
-            f"got {tensor.dtype}"
+            f"{whose}expected gradients of float16, bfloat16, float32 or float64, but got "
+            f"{dtype or tensor.dtype}"
         )
 
 

@@ -14,16 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
-    PostLocalSGDState,
-)
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from ddphook import _cache, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device, join
-from ddphook.torch._hooks import STATES, Hook
+from ddphook.torch._hooks import STATES, Hook, PostLocalSGDState, PowerSGDState
 from ddphook.torch._overflow import Watch
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
