@@ -357,10 +357,7 @@ class SharedObject:
             raise DataLossError(f"not a compiled module: {error}") from None
 
     def plan(self) -> dict[str, Any]:
-        plan: dict[str, Any] = json.loads(
-            ctypes.string_at(self.module.plan, self.module.plan_size)
-        )
-        return plan
+        return json.loads(ctypes.string_at(self.module.plan, self.module.plan_size))
 
     def close(self) -> None:
         """Removes the code; the module must already be unloaded."""

@@ -106,8 +106,7 @@ class CachingAllocator:
     """
 
     def alloc(self, size: int, device: int, stream: int) -> int:
-        address: int = torch.cuda.caching_allocator_alloc(size, device, stream)
-        return address
+        return torch.cuda.caching_allocator_alloc(size, device, stream)
 
     def free(self, address: int, size: int, device: int, stream: int) -> None:
         torch.cuda.caching_allocator_delete(address)

@@ -368,8 +368,7 @@ def _title(hook: Any, wrapper: Any) -> str:
         return str(hook)
     if callable(hook) and callable(wrapper):
         hook = wrapper(hook)
-    title: str = getattr(hook, "__qualname__", "")
-    return title
+    return getattr(hook, "__qualname__", "")
 
 
 def _divide_state(name: str, state: Any) -> tuple[Any, dist.ProcessGroup | None]:
@@ -399,8 +398,7 @@ def _unwrap(hook: Any) -> tuple[Any, list[str]]:
 
 def _maker(hook: Any) -> str:
     """Returns the name of the function that made a hook, or of the hook itself."""
-    name: str = getattr(hook, "__qualname__", "")
-    return name.partition(".")[0]
+    return getattr(hook, "__qualname__", "").partition(".")[0]
 
 
 def _captured(function: Any, name: str) -> Any:

@@ -319,8 +319,7 @@ def argument_names(target: torch._ops.OpOverload) -> list[str]:
 
 def operator_name(target: Any) -> str:
     """Returns an operator's name without its namespace and overload, or an empty string."""
-    name: str = getattr(target, "_opname", "")
-    return name
+    return getattr(target, "_opname", "")
 
 
 # torch.compile

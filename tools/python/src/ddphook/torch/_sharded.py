@@ -129,8 +129,7 @@ class _Collectives:
             )
         self._handle.check_groups()
         self._given, self._scattered = parameters, None
-        sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
-        return sizes
+        return self._own_prepare(parameters, gradients, world_size)
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -516,8 +515,7 @@ def _size(parameter: Any) -> int:
 
 
 def _reduced_type(parameter: Any) -> torch.dtype:
-    dtype: torch.dtype = parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
-    return dtype
+    return parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
 
 
 def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
