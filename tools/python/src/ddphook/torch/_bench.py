@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -440,8 +440,25 @@ def _summarize(rounds: dict[str, _Rounds], difference: float) -> dict[str, Any]:
     return summary
 
 
-def _ratio(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+# The columns of a table with their keys in a summary: seconds end in _s, ratios are lists.
+_COLUMNS = (
+    ("none, ms", "none_s"),
+    ("PyTorch's, ms", "pytorch_s"),
+    ("ours, ms", "ours_s"),
+    ("ours / PyTorch's", "ours_of_pytorch"),
+    ("ours / none", "ours_of_none"),
+    ("optimizer in the hook, ms", "fused_s"),
+    ("that / PyTorch's", "fused_of_pytorch"),
+    ("without communication, ms", "silent_s"),
+    ("that / PyTorch's", "silent_of_pytorch"),
+    ("largest difference", "difference"),
+)
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{statistics.median(value):.2f} ({min(value):.2f} to {max(value):.2f})"
+    return f"{1e3 * value:.2f}" if key.endswith("_s") else f"{value:.1g}"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -454,34 +471,11 @@ def _print(report: dict[str, Any]) -> None:
     )
     parts = {"compiled": "compiled step", "step": "whole step", "hook": "hook alone"}
     for part, title in parts.items():
-        rows = [
-            [(title, name), *_columns(results[part])]
-            for name, results in report["hooks"].items()
-            if part in results
-        ]
-        if rows:
-            lines = [[head for head, _ in rows[0]], ["---"] * len(rows[0])]
-            lines += [[cell for _, cell in row] for row in rows]
+        results = {name: of[part] for name, of in report["hooks"].items() if part in of}
+        if results:
+            some = next(iter(results.values()))
+            columns = [(head, key) for head, key in _COLUMNS if key in some]
+            lines = [[title, *(head for head, _ in columns)], ["---"] * (1 + len(columns))]
+            for name, result in results.items():
+                lines.append([name, *(_cell(key, result[key]) for _, key in columns)])
             print("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines), flush=True)
-
-
-def _columns(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the cells of a table's row with the heads of their columns."""
-
-    def ms(side: str) -> str:
-        return f"{1e3 * result[side + '_s']:.2f}"
-
-    has_none = "none_s" in result
-    if has_none:
-        yield "none, ms", ms("none")
-    yield "PyTorch's, ms", ms("pytorch")
-    yield "ours, ms", ms("ours")
-    yield "ours / PyTorch's", _ratio(result["ours_of_pytorch"])
-    if has_none:
-        yield "ours / none", _ratio(result["ours_of_none"])
-    sides = {"fused": "optimizer in the hook", "silent": "without communication"}
-    for side, name in sides.items():
-        if side + "_s" in result:
-            yield f"{name}, ms", ms(side)
-            yield "that / PyTorch's", _ratio(result[f"{side}_of_pytorch"])
-    yield "largest difference", f"{result['difference']:.1g}"

@@ -220,13 +220,10 @@ class _Collectives:
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
         parameters = list(_trained(self._group))
-        is_here = job in (self._shards, self._replicas)
-        if not is_here or not parameters:
+        if job not in (self._shards, self._replicas) or not parameters:
             return []
-        dtype = _reduced_type(parameters[0])
-        if job.is_scatter:
-            return [self._layout_of_scatter(parameters, dtype, "mean")]
-        return [self._layout(parameters, dtype, "mean")]
+        layout = self._layout_of_scatter if job.is_scatter else self._layout
+        return [layout(parameters, _reduced_type(parameters[0]), "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
