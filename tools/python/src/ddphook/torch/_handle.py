@@ -37,48 +37,40 @@ _FORMAT = "ddphook.torch 2"
 
 
 class CommHook:
-    """The communication hook that DDP calls; `title` is the name that DDP logs."""
+    """The communication hook that DDP calls; `title` is the name that DDP logs.
 
-    def __init__(self, handle: Handle, title: str) -> None:
-        self._handle = handle
+    It has no handle in a copy of a DDP model, whose reducer has no hook.
+    """
+
+    def __init__(self, handle: Handle | None, title: str) -> None:
+        self.handle = handle
         self.__qualname__ = title
         # DDP compares `__name__` with the names of its own functions.
         self.__name__ = type(self).__name__
 
     # Has no annotations: DDP does not understand those that are strings.
     def __call__(self, state, bucket):  # type: ignore[no-untyped-def]
-        return self._handle.start(bucket)
+        if self.handle is None:
+            raise FailedPreconditionError(
+                f"the hook '{self.__qualname__}' belongs to the model that this one was "
+                "copied from; call ddphook.torch.register to give the copy a hook"
+            )
+        return self.handle.start(bucket)
 
-    def __deepcopy__(self, memo: Any) -> LostHook:
-        return LostHook(self.__qualname__)
-
-    def __reduce__(self) -> Any:
-        return _unpickled, (self.__qualname__,)
-
-
-class LostHook:
-    """Replaces the hook in a copy of a DDP model, whose reducer has no hook."""
-
-    def __init__(self, title: str) -> None:
-        self.__qualname__ = title
-
-    def __call__(self, state: Any, bucket: Any) -> NoReturn:
-        raise FailedPreconditionError(
-            f"the hook '{self.__qualname__}' belongs to the model that this one was copied "
-            "from; call ddphook.torch.register to give the copy a hook"
-        )
+    def __deepcopy__(self, memo: Any) -> CommHook:
+        return CommHook(None, self.__qualname__)
 
     def __reduce__(self) -> Any:
         return _unpickled, (self.__qualname__,)
 
 
-def _unpickled(title: str) -> LostHook:
+def _unpickled(title: str) -> CommHook:
     _log.warning(
         "a DDP model was loaded without its hook '%s': call ddphook.torch.register to "
         "train it with one",
         title,
     )
-    return LostHook(title)
+    return CommHook(None, title)
 
 
 class Handle:
