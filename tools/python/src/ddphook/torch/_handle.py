@@ -275,7 +275,8 @@ class Handle:
         self._finish()
         states, kinds = self._worker.call(self._modules.states)
         rank, size = self._meeting.rank, self._meeting.world_size
-        return _saved(self.hook, rank, size, states, kinds, self._planned or self._order)
+        parts = _states.nested(states)
+        return _saved(self.hook, rank, size, parts, kinds, self._planned or self._order)
 
     def load_state_dict(self, state: Any) -> None:
         """Continues from a ``state_dict()`` or from PyTorch's state.
@@ -307,14 +308,14 @@ class Handle:
             self._worker.call(self._modules.adopt, state, list(self._names.values()))
             return
         self._check_format(state)
-        parts = {role: dict(values) for role, values in state["states"].items()}
+        parts = _states.flat(state["states"])
         kinds = dict(state["kinds"])
         order = state.get("buckets") or []
         self._check_names(_states.names(parts).union(*order))
         mine = (self._meeting.rank, self._meeting.world_size)
         common = _states.without_errors(parts, kinds)
         if (state["rank"], state["world_size"]) != mine:
-            _states.warn_of_errors(parts.keys() - common.keys())
+            _states.warn_of_errors({role for role, _ in parts.keys() - common.keys()})
             parts = common
         self._check_common(common, order)
         self._worker.call(self._modules.place, parts, kinds)

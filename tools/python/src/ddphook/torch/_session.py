@@ -326,7 +326,7 @@ class Sessions:
             "rank": rank,
             "world_size": world_size,
             "kinds": self._kinds,
-            "modules": [(*key, parts) for key, parts in states.items() if parts],
+            "modules": [(*k, _states.nested(parts)) for k, parts in states.items() if parts],
         }
 
     def load_state_dict(self, state: Any) -> None:
@@ -336,9 +336,11 @@ class Sessions:
         is_mine = (state["rank"], state["world_size"]) == self._rank
         self._kinds.update(state["kinds"])
         dropped: set[str] = set()
-        for owner, text, pipeline, parts in state["modules"]:
-            own = parts if is_mine else _states.without_errors(parts, self._kinds)
-            dropped |= parts.keys() - own.keys()
+        for owner, text, pipeline, saved in state["modules"]:
+            own = parts = _states.flat(saved)
+            if not is_mine:
+                own = _states.without_errors(parts, self._kinds)
+            dropped |= {role for role, _ in parts.keys() - own.keys()}
             self._waiting[Key(owner, text, pipeline)] = own
         _states.warn_of_errors(dropped)
         for session in self._opened.values():
