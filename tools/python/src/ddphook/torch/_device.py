@@ -129,10 +129,9 @@ class Cuda(Device):
 
     def __init__(self, memory: torch.device) -> None:
         super().__init__(memory)
-        given = os.environ.get("DDPHOOK_BACKEND_OPTIONS")
         # The index counts the GPUs visible to this process, as PyTorch does.
-        options = [given] if given else []
-        self.backend_options = ",".join([*options, f"device={memory.index}"])
+        options = os.environ.get("DDPHOOK_BACKEND_OPTIONS"), f"device={memory.index}"
+        self.backend_options = ",".join(filter(None, options))
         if not _asks_for_registered_memory(self.backend_options):
             self.allocator = CachingAllocator()
         self._stream: Any = torch.cuda.Stream(memory)
@@ -206,9 +205,7 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
         owners.setdefault(tensor.device, name)
     if len(owners) > 1:
         each = " and ".join(f"'{name}' on {place}" for place, name in owners.items())
-        raise UnsupportedError(
-            f"expected all parameters on one device, but got {each}"
-        )
+        raise UnsupportedError(f"expected all parameters on one device, but got {each}")
     return device_at(next(iter(owners), HOST))
 
 

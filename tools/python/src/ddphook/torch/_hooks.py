@@ -457,9 +457,7 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
             f"expected {expected} as the state of the hook '{name}', but got "
             f"{type(state).__name__}"
         )
-    options = {
-        key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)
-    }
+    options = {key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)}
     if options.get("subgroup", True) is None:
         del options["subgroup"]
     return options
@@ -500,9 +498,7 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
         )
     if isinstance(value, str) and not value.isidentifier():
         # The value becomes part of a string of options.
-        raise InvalidArgumentError(
-            f"expected a word for '{name}', but got {value!r}"
-        )
+        raise InvalidArgumentError(f"expected a word for '{name}', but got {value!r}")
     return value
 
 

@@ -112,8 +112,7 @@ def warn_of_errors(roles: Iterable[str]) -> None:
     """Warns that error feedback of another rank was not loaded."""
     if roles:
         _log.warning(
-            "the states are of another rank or another number of ranks: "
-            "%s begin at zero",
+            "the states are of another rank or another number of ranks: %s begin at zero",
             ", ".join(sorted(roles)),
         )
 
