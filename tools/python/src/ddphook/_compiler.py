@@ -253,8 +253,7 @@ class Module:
     def __str__(self) -> str:
         return self.text()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     def _check_open(self) -> None:
         if not self._module:
