@@ -652,9 +652,9 @@ def compare_times(before: Record, after: Record, tolerance: float) -> Iterator[M
         yield f"ranks: {before.world_size} → {after.world_size}", True
     for kind in ("steps", "collectives"):
         both = [{(i.get("number", -1), i.name): i for i in run[kind]} for run in (before, after)]
-        for key in {**both[0], **both[1]}:
+        for key, item in {**both[0], **both[1]}.items():
             old, new = (items.get(key) for items in both)
-            name = ("step " if kind == "steps" else "") + _measured_name(old or new)
+            name = ("step " if kind == "steps" else "") + _measured_name(item)
             if not old or not new:
                 yield f"{name}: only in the {'first' if old else 'second'} run", True
                 continue

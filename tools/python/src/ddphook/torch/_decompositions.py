@@ -222,7 +222,8 @@ def _image_gradient(
     gradient = _grouped(grad_output, groups)
 
     def part(*position: int) -> Tensor:
-        kernel = weight[(..., *position)].reshape(groups, -1, weight.shape[1])
+        index: Any = (..., *position)
+        kernel = weight[index].reshape(groups, -1, weight.shape[1])
         values = torch.bmm(kernel.transpose(1, 2), gradient)
         values = values.unflatten(2, (grad_output.shape[0], -1)).permute(2, 0, 1, 3)
         return values.flatten(1, 2).unflatten(2, grad_output.shape[2:])
