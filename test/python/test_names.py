@@ -422,10 +422,10 @@ def test_states_are_errors_by_their_kinds(kind):
             {"role": "mine.error"},
         ]
     }
-    values = {"w": torch.ones(1)}
-    parts = dict.fromkeys(("anything.rest", "anything.error", "mine.error"), values)
+    roles = ("anything.rest", "anything.error", "mine.error")
+    parts = {(role, "w"): torch.ones(1) for role in roles}
     common = _states.without_errors(parts, _states.kinds(plan))
-    assert sorted(common) == ["anything.error", "mine.error"]
+    assert sorted(common) == [("anything.error", "w"), ("mine.error", "w")]
 
 
 def test_options_are_those_of_the_compiler():

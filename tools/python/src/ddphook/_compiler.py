@@ -25,7 +25,9 @@ class _StringRef(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("length", c_size_t)]
 
     @classmethod
-    def of(cls, text: bytes) -> _StringRef:
+    def from_param(cls, given: str | bytes) -> _StringRef:
+        """Converts an argument of the library's functions."""
+        text = given.encode() if isinstance(given, str) else given
         result = cls(ctypes.cast(c_char_p(text), c_void_p), len(text))
         result.owner = text  # Keeps the memory alive.
         return result
@@ -118,11 +120,11 @@ class Module:
         capi.mlirContextAttachDiagnosticHandler(self._context, self._handler, None, None)
         data = source.encode() if isinstance(source, str) else source
         parse = capi.ddphookModuleCreateParse
-        self._module = parse(self._context, _StringRef.of(data))
+        self._module = parse(self._context, data)
         if not self._module:
             error = self._error()
             if text := _read_stablehlo(data):
-                self._module = parse(self._context, _StringRef.of(text.encode()))
+                self._module = parse(self._context, text)
         if not self._module:
             self.close()
             raise error
@@ -155,10 +157,9 @@ class Module:
         manager = capi.mlirPassManagerCreate(self._context)
         try:
             operations = capi.mlirPassManagerGetAsOpPassManager(manager)
-            pipeline = _StringRef.of(text.encode())
             # The results are structs of one byte, true for success.
             with _collected() as (said, keep):
-                if not capi.mlirOpPassManagerAddPipeline(operations, pipeline, keep, None):
+                if not capi.mlirOpPassManagerAddPipeline(operations, text, keep, None):
                     raise self._error(b"".join(said))
             if not capi.mlirPassManagerRunOnOp(manager, operation):
                 raise self._error()
@@ -252,8 +253,7 @@ class Module:
     def __str__(self) -> str:
         return self.text()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     def _check_open(self) -> None:
         if not self._module:
@@ -310,9 +310,7 @@ def _read_diagnostic(diagnostic: int) -> Diagnostic:
         file,
         line,
         column,
-        tuple(
-            _read_diagnostic(capi.mlirDiagnosticGetNote(diagnostic, i)) for i in notes
-        ),
+        tuple(_read_diagnostic(capi.mlirDiagnosticGetNote(diagnostic, i)) for i in notes),
     )
 
 
@@ -344,24 +342,20 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     with Module(text) as module, _collected() as (said, keep), stack:
         options = capi.ddphookCompilerOptionsCreate()
         stack.callback(capi.ddphookCompilerOptionsDestroy, options)
-        flags = _StringRef.of(pipeline.encode())
-        capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
+        capi.ddphookCompilerOptionsSetName(options, "bucket")
         capi.ddphookCompilerOptionsSetShared(options, True)
-        capi.ddphookCompilerOptionsSetPipeline(options, flags)
+        capi.ddphookCompilerOptionsSetPipeline(options, pipeline)
         if device:
-            name, oldest = _StringRef.of(device.encode()), _StringRef.of(b"")
-            capi.ddphookCompilerOptionsSetDevice(options, name, oldest)
+            capi.ddphookCompilerOptionsSetDevice(options, device, "")
         # The module has to find the runtime without the process's global symbols: the
         # runtime's Gloo must not mix with PyTorch's.
-        runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
+        runtime = _libraries.path(_libraries.RUNTIME)
         capi.ddphookCompilerOptionsSetRuntime(options, runtime)
         compiled = capi.ddphookCompile(module._module, options)
         if not compiled:
             raise module._error()
         stack.callback(capi.ddphookCompiledModuleDestroy, compiled)
-        shared = capi.ddphookCompiledModuleGetSharedObject(
-            compiled, _StringRef.of(b""), keep, None
-        )
+        shared = capi.ddphookCompiledModuleGetSharedObject(compiled, "", keep, None)
         if not shared.data:
             raise module._error(b"".join(said))
         return shared.bytes()

@@ -220,10 +220,12 @@ class Context:
         options.backend_options = backend_options.encode() or None
         table, failures = _table_of(store)
         options.store = ctypes.pointer(table)
-        # The runtime calls the allocator until the context is destroyed.
-        self._lender = None if allocator is None else _Lender(allocator)
-        if self._lender is not None:
-            options.allocator = ctypes.pointer(self._lender.table)
+        self._failures = _Failures()
+        if allocator is not None:
+            # The runtime calls the allocator until the context is destroyed. Its functions
+            # do not refer to the context, with which it is released.
+            self._allocator, self._failures = _lent(allocator)
+            options.allocator = ctypes.pointer(self._allocator)
         self.handle = c_void_p()
         status = library().ddphook_context_create(
             ctypes.byref(options), ctypes.byref(self.handle)
@@ -234,7 +236,7 @@ class Context:
 
     def check(self, status: int) -> None:
         """Calls ``check``; if the allocator raised meanwhile, its exception is the cause."""
-        cause = None if self._lender is None else self._lender.take_failure()
+        cause = self._failures.pop() if self._failures else None
         try:
             check(status)
         except Error as error:
@@ -269,40 +271,35 @@ class Context:
             library().ddphook_context_destroy(handle)
 
 
-class _Lender:
-    """An allocator in the form that the runtime takes."""
-
-    def __init__(self, allocator: Allocator) -> None:
-        # The functions must not refer to this object, which refers to them: the
-        # allocator is then released together with the context.
-        failures = self._failures = collections.deque[BaseException](maxlen=1)
-
-        @_Alloc
-        def alloc(_: int, size: int, device: int, stream: int | None) -> int:
-            try:
-                # Without index(), ctypes would accept any object as an address.
-                return operator.index(allocator.alloc(size, device, stream or 0))
-            except BaseException as error:  # noqa: BLE001 - raised by Context.check.
-                failures.append(error)
-                return 0
-
-        @_Free
-        def free(_: int, address: int, size: int, device: int, stream: int) -> None:
-            try:
-                allocator.free(address, size, device, stream or 0)
-            except BaseException:  # noqa: BLE001 - there is no caller to raise it to.
-                _log.exception("memory of GPU %d was not freed", device)
-
-        self.table = _Allocator(ctypes.sizeof(_Allocator), None, alloc, free)
-
-    def take_failure(self) -> BaseException | None:
-        """Returns the exception that ``alloc`` has raised since the last call."""
-        return self._failures.pop() if self._failures else None
+_Failures = collections.deque[BaseException]
 
 
-def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
-    """Returns a store in the form that the runtime takes, and the list of its exceptions."""
-    failures: list[BaseException] = []
+def _lent(allocator: Allocator) -> tuple[_Allocator, _Failures]:
+    """Returns an allocator in the form that the runtime takes, and its last exception."""
+    failures = _Failures(maxlen=1)
+
+    @_Alloc
+    def alloc(_: int, size: int, device: int, stream: int | None) -> int:
+        try:
+            # Without index(), ctypes would accept any object as an address.
+            return operator.index(allocator.alloc(size, device, stream or 0))
+        except BaseException as error:  # noqa: BLE001 - raised by Context.check.
+            failures.append(error)
+            return 0
+
+    @_Free
+    def free(_: int, address: int, size: int, device: int, stream: int) -> None:
+        try:
+            allocator.free(address, size, device, stream or 0)
+        except BaseException:  # noqa: BLE001 - there is no caller to raise it to.
+            _log.exception("memory of GPU %d was not freed", device)
+
+    return _Allocator(ctypes.sizeof(_Allocator), None, alloc, free), failures
+
+
+def _table_of(store: Store) -> tuple[_Store, _Failures]:
+    """Returns a store in the form that the runtime takes, and its exceptions."""
+    failures = _Failures()
 
     @_Set
     def set_value(_: int, key: bytes, value: bytes) -> int:
@@ -357,10 +354,7 @@ class SharedObject:
             raise DataLossError(f"not a compiled module: {error}") from None
 
     def plan(self) -> dict[str, Any]:
-        plan: dict[str, Any] = json.loads(
-            ctypes.string_at(self.module.plan, self.module.plan_size)
-        )
-        return plan
+        return json.loads(ctypes.string_at(self.module.plan, self.module.plan_size))
 
     def close(self) -> None:
         """Removes the code; the module must already be unloaded."""

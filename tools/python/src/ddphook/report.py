@@ -43,6 +43,13 @@ The exit status is 0 if nothing differs, 1 if something does, and 2 after an err
 REPORT_VERSION, TRACE_VERSION = 2, 1
 # Limits of pictures and tables: a program may have thousands of equal parts.
 MOST_BARS, MOST_LANES, MOST_RANKS, MOST_ROWS, MOST_LISTED = 2000, 12, 16, 1000, 8
+PLACEMENTS = {"intra_node": "the ranks of a node"}
+PLACEMENTS["inter_node"] = "ranks at the same position on their nodes"
+# The parts of the times of a step and of a collective, and their names in text.
+STEP_PARTS = {"communicating": "of which communicating", "exposed": "stalled"}
+COLLECTIVE_PARTS = {"waiting": "waiting for other ranks", "moving": "moving"}
+COLLECTIVE_PARTS["exposed"] = "not hidden"
+PARTS = {"steps": STEP_PARTS, "collectives": COLLECTIVE_PARTS}
 
 
 class ReportError(Exception):
@@ -128,14 +135,8 @@ def _size(value: Any) -> int:
 
 
 def _group(group: Record) -> str:
-    if group.placement == "intra_node":
-        text = "the ranks of a node"
-    elif group.placement == "inter_node":
-        text = "ranks at the same position on their nodes"
-    elif group.ranks:
-        text = f"ranks {group.ranks}"
-    else:
-        text = f"{group.size} ranks" if group.size else "all ranks"
+    text = f"{group.size} ranks" if group.size else "all ranks"
+    text = PLACEMENTS.get(group.placement) or (f"ranks {group.ranks}" if group.ranks else text)
     text += f" of @{group.parent}" if group.parent else ""
     return text + (", hierarchical" if group.topology == "hierarchical" else "")
 
@@ -166,8 +167,7 @@ def _bucket(bucket: Record, origin: Record) -> Record:
     wire = _wire(bucket)
     cast = "" if wire == bucket.dtype else f" as {wire}"
     return Record(
-        name=bucket.name,
-        hook=bucket.hook,
+        bucket,
         kind=re.sub("<.*", "", bucket.hook, flags=re.DOTALL).removeprefix("#"),
         hook_from=origin.hook_from,
         gradients=gradients,
@@ -436,8 +436,8 @@ def check_trace(report: Record, trace: Record) -> None:
 # ---- Text -----------------------------------------------------------------------------
 
 
-def _measured_name(number: int, name: str) -> str:
-    return name if number < 0 else f"{number}  {name}"
+def _measured_name(item: Record) -> str:
+    return f"{item.number}  {item.name}" if item.get("number", -1) >= 0 else str(item.name)
 
 
 def _measured_lines(measured: Record) -> Iterator[str]:
@@ -446,19 +446,11 @@ def _measured_lines(measured: Record) -> Iterator[str]:
         f"; {counted(lost, 'event')} lost" if lost else ""
     )
     yield from (f"    {failure}" for failure in measured.failures)
-    for step in measured.steps:
-        yield (
-            f"    {step.name}: {in_time(step.total_us)}, of which communicating "
-            f"{in_time(step.communicating_us)}, stalled {in_time(step.exposed_us)} "
-            f"({counted(step.runs, 'run')})"
-        )
-    for item in measured.collectives:
-        name = _measured_name(item.number, item.name)
-        yield (
-            f"    {name}: {in_time(item.total_us)}, waiting for other ranks "
-            f"{in_time(item.waiting_us)}, moving {in_time(item.moving_us)}, not hidden "
-            f"{in_time(item.exposed_us)} ({counted(item.runs, 'run')})"
-        )
+    for kind, parts in PARTS.items():
+        for item in measured[kind]:
+            times = (f", {words} {in_time(item[key + '_us'])}" for key, words in parts.items())
+            whole = in_time(item.total_us) + "".join(times)
+            yield f"    {_measured_name(item)}: {whole} ({counted(item.runs, 'run')})"
 
 
 def _collective_line(item: Record) -> str:
@@ -660,15 +652,13 @@ def compare_times(before: Record, after: Record, tolerance: float) -> Iterator[M
         yield f"ranks: {before.world_size} → {after.world_size}", True
     for kind in ("steps", "collectives"):
         both = [{(i.get("number", -1), i.name): i for i in run[kind]} for run in (before, after)]
-        for key in {**both[0], **both[1]}:
+        for key, item in {**both[0], **both[1]}.items():
             old, new = (items.get(key) for items in both)
-            name = f"step {key[1]}" if kind == "steps" else _measured_name(*key)
+            name = ("step " if kind == "steps" else "") + _measured_name(item)
             if not old or not new:
                 yield f"{name}: only in the {'first' if old else 'second'} run", True
                 continue
-            for what in ("total", "communicating", "waiting", "moving", "exposed"):
-                if what + "_us" not in old:
-                    continue
+            for what in ("total", *PARTS[kind]):
                 a, b = old[what + "_us"], new[what + "_us"]
                 words = f"{in_time(a)} → {in_time(b)}{percent(a, b)}"
                 if what == "total":
@@ -1064,15 +1054,14 @@ def _measured(measured: Record, style_of: Callable[[str], str]) -> Iterator[str]
     if measured.events_lost:
         yield f"<p>{counted(measured.events_lost, 'event')} lost</p>"
     yield _card(draw_step(measured, style_of))
-    keys = "total_us communicating_us exposed_us".split()
-    rows = [(s.name, s.runs, *(in_time(s[key]) for key in keys)) for s in measured.steps]
-    yield _table("Entry point|>Runs|>Time|>Communicating|>Not hidden", rows)
-    keys = "total_us waiting_us moving_us exposed_us".split()
-    rows = [
-        (_measured_name(c.number, c.name), c.runs, *(in_time(c[key]) for key in keys))
-        for c in measured.collectives
-    ]
-    yield _table("Collective|>Runs|>Time|>Waiting|>Moving|>Not hidden", rows)
+    titles = {"steps": "Entry point", "collectives": "Collective"}
+    for kind, parts in PARTS.items():
+        rows = [
+            (_measured_name(i), i.runs, *(in_time(i[f"{part}_us"]) for part in ("total", *parts)))
+            for i in measured[kind]
+        ]
+        heads = [part.replace("exposed", "not hidden").capitalize() for part in parts]
+        yield _table("|>".join([titles[kind], "Runs", "Time", *heads]), rows)
 
 
 def _tiles(report: Record) -> str:
@@ -1298,13 +1287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace")
     parser.add_argument("--step", type=int)
     parser.add_argument("--tolerance", type=float, default=10)
-    parser.add_argument("--help", action="store_true")
-    options = parser.parse_args(arguments)
-    if options.help:
-        print(HELP, end="")
-        return 0
+    parser.add_argument("--help", action="help")
+    parser.format_help = lambda: HELP  # type: ignore[method-assign]
     try:
-        return _run(options)
+        return _run(parser.parse_args(arguments))
     except ReportError as error:
         print(f"ddphook-report: error: {printable(str(error))}", file=sys.stderr)
         return 2

@@ -25,7 +25,7 @@ from ddphook._runtime import Statistics
 from ddphook.torch import _bucket, _device, _private
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
-from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook
+from ddphook.torch._handle import CommHook, Handle, LocalHandle
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._process_group import Options
@@ -362,7 +362,8 @@ def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
             "a DDP model with mixed_precision has PyTorch's own hook; use "
             "torch.autocast, or parameters of a 16-bit type"
         )
-    if not all(isinstance(known, LostHook) for known, _ in _private.comm_hooks(model)):
+    hooks = [known for known, _ in _private.comm_hooks(model)]
+    if not all(isinstance(each, CommHook) and each.handle is None for each in hooks):
         advice = ""
         if isinstance(hook, AcceleratesHook):
             advice = (

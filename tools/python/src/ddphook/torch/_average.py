@@ -66,8 +66,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         self._pipeline = _bucket.pipeline(resolve("allreduce").pipeline())
 
     def average_parameters(
-        self,
-        params: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]],
+        self, params: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]]
     ) -> None:
         """Counts a step, and averages the parameters if the step is due.
 
@@ -107,9 +106,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         # Parameters of several types are averaged in the widest one.
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         layout = _bucket.Layout.of(0, ["parameters"], [flat])
-        key = _session.Key(
-            self._owner, layout.text(_bucket.WHOLE_GROUP), self._pipeline
-        )
+        key = _session.Key(self._owner, layout.text(_bucket.WHOLE_GROUP), self._pipeline)
         session = _session.session_of(group.group_name, self._timeout_s)
         session.end_of(session.run(key, [flat]))
         parts = flat.split([parameter.numel() for parameter in parameters])

@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -215,15 +215,13 @@ class _Training:
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,
         )
-        self.optimizer = _OPTIMIZERS[options.optimizer](self.ddp.parameters())
+        self.parameters = list(self.ddp.parameters())
+        self.optimizer = _OPTIMIZERS[options.optimizer](self.parameters)
 
     def step(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         self.ddp(x).sub(1).square().mean().backward()
         self.optimizer.step()
-
-    def parameters(self) -> torch.Tensor:
-        return _vector(self.ddp.parameters())
 
 
 class CompiledTraining:
@@ -239,7 +237,7 @@ class CompiledTraining:
     ) -> None:
         _private.trace_autograd()
         named = dict(model.named_parameters())
-        self._parameters = [p.detach().clone() for p in named.values()]
+        self.parameters = [p.detach().clone() for p in named.values()]
         collectives = _private.collectives
 
         def step(parameters: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -260,16 +258,9 @@ class CompiledTraining:
         self._step = make(step, fullgraph=True, **(options or {}))
 
     def step(self, x: torch.Tensor) -> None:
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.requires_grad_()
-        self._step(self._parameters, x)
-
-    def parameters(self) -> torch.Tensor:
-        return _vector(self._parameters)
-
-
-def _vector(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in parameters])
+        self._step(self.parameters, x)
 
 
 def _measure_steps(options: Namespace, hook: _Hook) -> dict[str, Any]:
@@ -287,13 +278,12 @@ def _measure_steps(options: Namespace, hook: _Hook) -> dict[str, Any]:
     sides = {"none": none, "pytorch": theirs, "ours": ours, "fused": fused, "silent": silent}
     with hook.register_ours(ours.ddp), hook.register_ours(fused.ddp, fused.optimizer):
         rounds = _train_by_turns(sides, options)
-    expected = theirs.parameters()
-    difference = _difference(ours.parameters(), expected)
+    difference = _difference(ours.parameters, theirs.parameters)
     # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
     # and so does Adam in the hook.
     _check(hook, "parameters", difference, 0.0 if hook.is_exact else float("inf"))
     if hook.is_exact and options.optimizer == "sgd":
-        in_hook = _difference(fused.parameters(), expected)
+        in_hook = _difference(fused.parameters, theirs.parameters)
         _check(hook, "parameters with the optimizer in the hook", in_hook, 0.0)
     return _summarize(rounds, difference)
 
@@ -309,7 +299,7 @@ def _measure_compiled_steps(options: Namespace, hook: _Hook) -> dict[str, Any]:
     silent = make(reduces=False, options=None)
     sides = {"pytorch": theirs, "ours": ours, "silent": silent}
     rounds = _train_by_turns(sides, options)
-    difference = _difference(ours.parameters(), theirs.parameters())
+    difference = _difference(ours.parameters, theirs.parameters)
     ddphook.torch.close()
     # The effect of compression depends on the hook. Without compression, results must
     # be equal.
@@ -348,7 +338,7 @@ def _measure_hook(options: Namespace, hook: _Hook) -> dict[str, Any]:
             "ours": timed(lambda: handle.start(bucket)),
         }
         expected = average(sides["pytorch"])
-        difference = _difference(average(sides["ours"]), expected)
+        difference = _difference([average(sides["ours"])], [expected])
         _check(hook, "averages", difference, hook.tolerance)
         return _summarize(_by_turns(sides, options), difference)
 
@@ -409,9 +399,10 @@ def _by_turns(
     return rounds
 
 
-def _difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+def _difference(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
     """Returns the largest difference on any rank, relative to the largest element."""
-    worst = ((ours - theirs).abs().max() / theirs.abs().max()).reshape(1)
+    mine, other = (torch.cat([p.detach().flatten() for p in side]) for side in (ours, theirs))
+    worst = ((mine - other).abs().max() / other.abs().max()).reshape(1)
     worst.nan_to_num_(nan=float("inf"))  # NaN is the largest difference of all.
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     return float(worst)
@@ -440,8 +431,25 @@ def _summarize(rounds: dict[str, _Rounds], difference: float) -> dict[str, Any]:
     return summary
 
 
-def _ratio(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+# The columns of a table with their keys in a summary: seconds end in _s, ratios are lists.
+_COLUMNS = (
+    ("none, ms", "none_s"),
+    ("PyTorch's, ms", "pytorch_s"),
+    ("ours, ms", "ours_s"),
+    ("ours / PyTorch's", "ours_of_pytorch"),
+    ("ours / none", "ours_of_none"),
+    ("optimizer in the hook, ms", "fused_s"),
+    ("that / PyTorch's", "fused_of_pytorch"),
+    ("without communication, ms", "silent_s"),
+    ("that / PyTorch's", "silent_of_pytorch"),
+    ("largest difference", "difference"),
+)
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{statistics.median(value):.2f} ({min(value):.2f} to {max(value):.2f})"
+    return f"{1e3 * value:.2f}" if key.endswith("_s") else f"{value:.1g}"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -454,34 +462,11 @@ def _print(report: dict[str, Any]) -> None:
     )
     parts = {"compiled": "compiled step", "step": "whole step", "hook": "hook alone"}
     for part, title in parts.items():
-        rows = [
-            [(title, name), *_columns(results[part])]
-            for name, results in report["hooks"].items()
-            if part in results
-        ]
-        if rows:
-            lines = [[head for head, _ in rows[0]], ["---"] * len(rows[0])]
-            lines += [[cell for _, cell in row] for row in rows]
+        results = {name: of[part] for name, of in report["hooks"].items() if part in of}
+        if results:
+            some = next(iter(results.values()))
+            columns = [(head, key) for head, key in _COLUMNS if key in some]
+            lines = [[title, *(head for head, _ in columns)], ["---"] * (1 + len(columns))]
+            for name, result in results.items():
+                lines.append([name, *(_cell(key, result[key]) for _, key in columns)])
             print("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines), flush=True)
-
-
-def _columns(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the cells of a table's row with the heads of their columns."""
-
-    def ms(side: str) -> str:
-        return f"{1e3 * result[side + '_s']:.2f}"
-
-    has_none = "none_s" in result
-    if has_none:
-        yield "none, ms", ms("none")
-    yield "PyTorch's, ms", ms("pytorch")
-    yield "ours, ms", ms("ours")
-    yield "ours / PyTorch's", _ratio(result["ours_of_pytorch"])
-    if has_none:
-        yield "ours / none", _ratio(result["ours_of_none"])
-    sides = {"fused": "optimizer in the hook", "silent": "without communication"}
-    for side, name in sides.items():
-        if side + "_s" in result:
-            yield f"{name}, ms", ms(side)
-            yield "that / PyTorch's", _ratio(result[f"{side}_of_pytorch"])
-    yield "largest difference", f"{result['difference']:.1g}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -79,7 +80,7 @@ class Layout:
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
         reduce = [
-            _all_reduce(i, self.kind, name, flat.add(i, shape), own_hook(name))
+            _reduction("all_reduce", i, self.kind, name, flat.add(i, shape), own_hook(name))
             for i, (name, shape) in enumerate(zip(self.names, self.shapes))
         ]
         update = _Updates(self, sizes)
@@ -120,27 +121,21 @@ class Scattered:
         types = [tensor_type([size // self.parts], self.dtype) for size in self.sizes]
         lines = []
         for i, (name, members) in enumerate(zip(self.names, self.members)):
-            hook = own_hook(members[0])
-            reduction = _reduction("reduce_scatter", i, self.kind, name, hook)
-            lines.append(f"{reduction} : {wholes[i]} -> {types[i]}")
+            how = "reduce_scatter", i, self.kind, name, f"{wholes[i]} -> {types[i]}"
+            lines.append(_reduction(*how, own_hook(members[0])))
         arguments = [f"%g{i}: {whole} {{{_WRITABLE}}}" for i, whole in enumerate(wholes)]
         results = [f"%r{i}" for i in range(len(types))]
         return groups + _function("bucket", arguments, lines, results, types)
 
 
 def _reduction(
-    operation: str, number: int, kind: str, name: str, hook: str | None
+    operation: str, number: int, kind: str, name: str, types: str, hook: str | None = None
 ) -> str:
-    """Returns the reduction of ``%g<number>``, without its type."""
+    """Returns the reduction of ``%g<number>``."""
     attributes = f"ddp.name = {_quoted(name)}"
     attributes += f", ddp.hook = {hook}" if hook else ""
-    return f"%r{number} = ddp.{operation} {kind} %g{number} on @dp {{{attributes}}}"
-
-
-def _all_reduce(
-    number: int, kind: str, name: str, type_: str, hook: str | None = None
-) -> str:
-    return f"{_reduction('all_reduce', number, kind, name, hook)} : {type_}"
+    reduced = f"ddp.{operation} {kind} %g{number} on @dp {{{attributes}}}"
+    return f"%r{number} = {reduced} : {types}"
 
 
 def _function(
@@ -219,9 +214,7 @@ class _Updates:
             return
         table = tensor_type([len(ruled), SCALARS], layout.dtype)
         element = ELEMENT_TYPES[layout.dtype]
-        self.lines += [
-            f"%column{j} = arith.constant {j} : index" for j in range(SCALARS)
-        ]
+        self.lines += [f"%column{j} = arith.constant {j} : index" for j in range(SCALARS)]
         for row, (i, rule) in enumerate(ruled):
             scalars = [f"%h{i}_{j}" for j in range(rule.scalars)]
             self.lines.append(f"%row{row} = arith.constant {row} : index")
@@ -286,7 +279,7 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
         size = sum(math.prod(member.shape) for member in members)
         flats.append(_Flat(f"%flat{number}", flat_size(size), members[0].dtype))
     reduce = [
-        _all_reduce(i, each.kind, each.name, flats[number].add(i, each.shape))
+        _reduction("all_reduce", i, each.kind, each.name, flats[number].add(i, each.shape))
         for i, (each, number) in enumerate(zip(gradients, numbers))
     ]
     lines = [line for flat in flats for line in flat.take] + reduce
@@ -315,7 +308,7 @@ def reductions_text(gradients: Sequence[Reduced]) -> str:
     types = [tensor_type(each.shape, each.dtype) for each in gradients]
     arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
     lines = [
-        _all_reduce(i, each.kind, each.name, type_)
+        _reduction("all_reduce", i, each.kind, each.name, type_)
         for i, (each, type_) in enumerate(zip(gradients, types))
     ]
     results = [f"%r{i}" for i in range(len(types))]
@@ -399,26 +392,26 @@ def reduced_parameters(
         if not parameter.requires_grad or wrapped in model.parameters_to_ignore:
             continue
         name = names[parameter]
-        try:
-            check_tensor(parameter)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"parameter '{name}': {error}") from None
+        check_tensor(parameter, f"parameter '{name}': ")
         result.append((name, parameter))
     return result
 
 
-def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses gradients that a module cannot hold: sparse, complex or integers."""
+def check_tensor(tensor: torch.Tensor, whose: str = "", dtype: Any = None) -> None:
+    """Refuses gradients that a module cannot hold: sparse, complex or integers.
+
+    Gradients have the tensor's type, unless `dtype` is given. `whose` begins the message.
+    """
     if tensor.layout != torch.strided:
         raise UnsupportedError(
-            f"expected dense gradients, but got {tensor.layout}; use "
+            f"{whose}expected dense gradients, but got {tensor.layout}; use "
             "sparse=False in embeddings, or leave their parameters to DDP with "
             "_set_params_and_buffers_to_ignore_for_model"
         )
-    if tensor.dtype not in ELEMENT_TYPES:
+    if (dtype or tensor.dtype) not in ELEMENT_TYPES:
         raise UnsupportedError(
-            "expected gradients of float16, bfloat16, float32 or float64, but "
-            f"got {tensor.dtype}"
+            f"{whose}expected gradients of float16, bfloat16, float32 or float64, but got "
+            f"{dtype or tensor.dtype}"
         )
 
 

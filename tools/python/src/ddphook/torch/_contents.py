@@ -95,10 +95,6 @@ def hooks_of(tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
         yield from ((register, hook) for hook in (hooks or {}).values())
 
 
-def is_names(value: Any) -> bool:
-    return type(value) is Names
-
-
 def is_plain(value: Any) -> bool:
     """Returns whether a value refers to nothing that a step could change."""
     return type(value) in NUMBERS or isinstance(value, torch.Tensor)
@@ -282,7 +278,7 @@ def _write_array(array: Any, held: dict[Any, Any]) -> None:
 
 
 def _write_names(value: Any, held: dict[str, Any]) -> None:
-    table = value.table if is_names(value) else getattr(value, "__dict__", {})
+    table = value.table if type(value) is Names else getattr(value, "__dict__", {})
     is_special = isinstance(value, (types.CellType, types.FunctionType, type))
     slots = _slots(value)
     now = read(value) or {}

@@ -189,37 +189,23 @@ def _convolution_backward(
     transposed ones, for which it crashes."""
     if groups == 1 and not transposed:
         return NotImplemented
-    if self.dim() == 3:
-        *others, of_bias = _convolution_backward(
-            grad_output.unsqueeze(2),
-            self.unsqueeze(2),
-            weight.unsqueeze(2),
-            bias_sizes,
-            [1, *stride],
-            [0, *padding],
-            [1, *dilation],
-            transposed,
-            [0, *output_padding],
-            groups,
-            output_mask,
-        )
-        return *(None if g is None else g.squeeze(2) for g in others), of_bias
-    if self.dim() != 4:
+    axes = self.dim() - 2
+    if axes not in (1, 2):
         raise UnsupportedError(
             "expected a convolution in groups, or transposed, of one or two dimensions, "
-            f"but got one of {self.dim() - 2}"
+            f"but got one of {axes}"
         )
-    places = _Places(weight.shape[2:], _pair(stride), _pair(padding), _pair(dilation))
+    given = (_by_axis(numbers, axes) for numbers in (stride, padding, dilation))
+    places = _Places(weight.shape[2:], *given)
     if transposed:
         # It maps the result of another convolution to that convolution's image.
-        of_input = _aten.convolution(
-            grad_output, weight, None, *places[1:], False, [0, 0], groups
-        )
+        how = (*places[1:], False, [0] * axes, groups)
+        of_input = _aten.convolution(grad_output, weight, None, *how)
         of_weight = _weight_gradient(self, grad_output, weight, places, groups)
     else:
         of_input = _image_gradient(grad_output, self, weight, places, groups)
         of_weight = _weight_gradient(grad_output, self, weight, places, groups)
-    gradients = of_input, of_weight, grad_output.sum([0, 2, 3])
+    gradients = of_input, of_weight, grad_output.sum([0, *range(2, self.dim())])
     return tuple(g if asked else None for g, asked in zip(gradients, output_mask))
 
 
@@ -235,8 +221,9 @@ def _image_gradient(
     """Adds the products of the gradient and the kernel at each position."""
     gradient = _grouped(grad_output, groups)
 
-    def part(i: int, j: int) -> Tensor:
-        kernel = weight[:, :, i, j].reshape(groups, -1, weight.shape[1])
+    def part(*position: int) -> Tensor:
+        index: Any = (..., *position)
+        kernel = weight[index].reshape(groups, -1, weight.shape[1])
         values = torch.bmm(kernel.transpose(1, 2), gradient)
         values = values.unflatten(2, (grad_output.shape[0], -1)).permute(2, 0, 1, 3)
         return values.flatten(1, 2).unflatten(2, grad_output.shape[2:])
@@ -248,8 +235,9 @@ def _weight_gradient(
     grad_output: Tensor, image: Tensor, weight: Tensor, places: _Places, groups: int
 ) -> Tensor:
     """Multiplies the gradient by the elements that each kernel position was applied to."""
-    gradient, (height, width) = _grouped(grad_output, groups), places.padding
-    padded = _aten.constant_pad_nd(image, [width, width, height, height])
+    gradient = _grouped(grad_output, groups)
+    padding = [n for number in reversed(places.padding) for n in (number, number)]
+    padded = _aten.constant_pad_nd(image, padding)
     products = []
     for position in itertools.product(*map(range, places.kernel)):
         seen = padded
@@ -308,8 +296,9 @@ def _max_pool2d_backward(
     indices: Tensor,
 ) -> Tensor:
     """Adds, for each kernel position, the gradients whose maximum was there."""
-    kernel, width = _pair(kernel_size), self.shape[-1]
-    places = _Places(kernel, _pair(stride or kernel), _pair(padding), _pair(dilation))
+    kernel, width = _by_axis(kernel_size), self.shape[-1]
+    given = map(_by_axis, (stride or kernel, padding, dilation))
+    places = _Places(kernel, *given)
 
     def along(axis: int, position: int) -> Tensor:
         """Returns where each result has a kernel position in the input."""
@@ -338,8 +327,8 @@ def _avg_pool2d_backward(
     divisor_override: int | None,
 ) -> Tensor:
     """Adds each gradient's part at each kernel position."""
-    kernel = _pair(kernel_size)
-    stride, padding = _pair(stride or kernel), _pair(padding)
+    kernel = _by_axis(kernel_size)
+    stride, padding = _by_axis(stride or kernel), _by_axis(padding)
 
     def counts(axis: int) -> Tensor:
         """Returns the number of positions along an axis that each result averages."""
@@ -439,23 +428,24 @@ def _as_large(values: Tensor, self: Tensor, dim: int) -> Tensor:
     return _aten.constant_pad_nd(values, pads)
 
 
-def _pair(numbers: list[int]) -> list[int]:
-    """Returns the numbers for height and width; a single number applies to both."""
-    return list(numbers) if len(numbers) == 2 else [numbers[0]] * 2
+def _by_axis(numbers: list[int], axes: int = 2) -> list[int]:
+    """Returns a number for each axis; a single one applies to all."""
+    return list(numbers) if len(numbers) == axes else [numbers[0]] * axes
 
 
 def _placed(
-    values: Tensor, shape: torch.Size, stride: list[int], top: int, left: int
+    values: Tensor, shape: torch.Size, stride: list[int], first: list[int]
 ) -> Tensor:
     """Returns a tensor of `shape` with one value every `stride` positions along the last
-    two dimensions, from `top` and `left`, and zeros elsewhere. Crops values outside."""
-    *outer, rows, columns = values.shape
-    values = values.reshape(*outer, rows, 1, columns, 1)
-    values = _aten.constant_pad_nd(values, [0, stride[1] - 1, 0, 0, 0, stride[0] - 1])
-    values = values.reshape(*outer, rows * stride[0], columns * stride[1])
-    bottom = shape[-2] - top - values.shape[-2]
-    right = shape[-1] - left - values.shape[-1]
-    return _aten.constant_pad_nd(values, [left, right, top, bottom])
+    dimensions, from `first`, and zeros elsewhere. Crops values outside."""
+    outer, sizes = values.shape[: -len(stride)], values.shape[-len(stride) :]
+    values = values.reshape(*outer, *(n for size in sizes for n in (size, 1)))
+    gaps = [n for step in reversed(stride) for n in (0, step - 1, 0, 0)]
+    values = _aten.constant_pad_nd(values, gaps)
+    sizes = torch.Size(size * step for size, step in zip(sizes, stride))
+    places = reversed(list(zip(shape[-len(stride) :], first, sizes)))
+    pads = [n for whole, begin, size in places for n in (begin, whole - begin - size)]
+    return _aten.constant_pad_nd(values.reshape(*outer, *sizes), pads)
 
 
 class _Places(NamedTuple):
@@ -470,10 +460,10 @@ class _Places(NamedTuple):
         """Returns where the first result has a kernel position."""
         return position * self.dilation[axis] - self.padding[axis]
 
-    def sum_of(self, part: Callable[[int, int], Tensor], image: Tensor) -> Tensor:
+    def sum_of(self, part: Callable[..., Tensor], image: Tensor) -> Tensor:
         """Returns an image's gradient: the sum of its parts by kernel position."""
         total = torch.zeros_like(image)
-        for i, j in itertools.product(*map(range, self.kernel)):
-            place = self.first(0, i), self.first(1, j)
-            total = total + _placed(part(i, j), image.shape, self.stride, *place)
+        for position in itertools.product(*map(range, self.kernel)):
+            first = [self.first(axis, i) for axis, i in enumerate(position)]
+            total = total + _placed(part(*position), image.shape, self.stride, first)
         return total

@@ -9,6 +9,7 @@ thread of the context calls all other methods.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,12 +19,15 @@ import torch
 from ddphook import _runtime
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _private
-from ddphook.torch._flat_memory import FlatMemory, device_arrays
+from ddphook.torch._flat_memory import Arrays, FlatMemory, flat_arrays
 from ddphook.torch._rendezvous import Meeting
 
 # Devices whose tensors modules can take.
 KINDS = ("cpu", "cuda")
 HOST = torch.device("cpu")
+
+_Tensors = Sequence[torch.Tensor]
+Future = torch.futures.Future[torch.Tensor]
 
 
 class Device:
@@ -48,25 +52,21 @@ class Device:
     def finish_all(self, context: _runtime.Context) -> None:
         """Waits for all runs so far; raises a failure that no run has reported."""
 
-    def pack(
-        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Copies contiguous gradients into flat arrays; see `FlatMemory.take`."""
-        whole, places = self._flat.take(gradients, flats)
+    def pack(self, gradients: _Tensors, flats: Sequence[int]) -> Arrays:
+        """Copies contiguous gradients into flat arrays; see `flat_arrays`."""
+        whole, places = flat_arrays(self._flat.take, gradients, flats)
         for gradient, place in zip(gradients, places):
             ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
         return whole, places
 
-    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
+    def begin(self, arrays: _Tensors, are_kept: bool = False) -> Any:
         """Returns what a run on these arrays has to wait for.
 
         ``are_kept`` says that the caller keeps the arrays until it has waited for the
         end of the run; otherwise they may be released before.
         """
 
-    def run(
-        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
-    ) -> None:
+    def run(self, module: _runtime.Module, arrays: _Tensors, begun: Any) -> None:
         """Runs a module, or enqueues it on the device."""
         module.run([array.data_ptr() for array in arrays])
 
@@ -75,22 +75,18 @@ class Device:
         for to, source in copies:
             to.copy_(source)
 
-    def new_future(self) -> torch.futures.Future[torch.Tensor]:
+    def new_future(self) -> Future:
         """Returns a future for `finish` to complete."""
         return torch.futures.Future()
 
-    def finish(
-        self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
-    ) -> None:
+    def finish(self, future: Future, value: torch.Tensor) -> None:
         """Completes a future, whose users wait for all runs so far."""
         future.set_result(value)
 
     def end(self) -> Any:
         """Returns the end of all runs so far, for `wait`."""
 
-    def examine(
-        self, look: Callable[[], torch.Tensor]
-    ) -> Callable[[], torch.Tensor | None]:
+    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor | None]:
         """Calls `look` after all runs so far; returns its result on the host, or None before."""
         found = look()
         return lambda: found
@@ -98,7 +94,7 @@ class Device:
     def wait(self, end: Any) -> None:
         """Makes this thread's next work on the device wait for an end."""
 
-    def release(self, arrays: Sequence[torch.Tensor]) -> None:
+    def release(self, arrays: _Tensors) -> None:
         """Prepares for the release of arrays while nobody waits for the end of their run."""
 
 
@@ -110,8 +106,7 @@ class CachingAllocator:
     """
 
     def alloc(self, size: int, device: int, stream: int) -> int:
-        address: int = torch.cuda.caching_allocator_alloc(size, device, stream)
-        return address
+        return torch.cuda.caching_allocator_alloc(size, device, stream)
 
     def free(self, address: int, size: int, device: int, stream: int) -> None:
         torch.cuda.caching_allocator_delete(address)
@@ -119,11 +114,8 @@ class CachingAllocator:
 
 def _asks_for_registered_memory(options: str) -> bool:
     """Returns whether NCCL has to allocate the memory, which excludes other allocators."""
-    entries = (entry.partition("=") for entry in options.split(","))
-    return any(
-        name.strip() == "register" and value.strip() != "0"
-        for name, _, value in entries
-    )
+    entries = (map(str.strip, entry.partition("=")) for entry in options.split(","))
+    return any(name == "register" and value != "0" for name, _, value in entries)
 
 
 class Cuda(Device):
@@ -137,10 +129,9 @@ class Cuda(Device):
 
     def __init__(self, memory: torch.device) -> None:
         super().__init__(memory)
-        given = os.environ.get("DDPHOOK_BACKEND_OPTIONS")
         # The index counts the GPUs visible to this process, as PyTorch does.
-        options = [given] if given else []
-        self.backend_options = ",".join([*options, f"device={memory.index}"])
+        options = os.environ.get("DDPHOOK_BACKEND_OPTIONS"), f"device={memory.index}"
+        self.backend_options = ",".join(filter(None, options))
         if not _asks_for_registered_memory(self.backend_options):
             self.allocator = CachingAllocator()
         self._stream: Any = torch.cuda.Stream(memory)
@@ -152,20 +143,15 @@ class Cuda(Device):
         # A peer may have been lost since a run was enqueued.
         context.synchronize()
 
-    def pack(
-        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        whole, places = device_arrays(self.memory, gradients, flats)
-        filled = [number for number, place in enumerate(places) if place.numel() > 0]
-        if filled:
+    def pack(self, gradients: _Tensors, flats: Sequence[int]) -> Arrays:
+        make = functools.partial(torch.empty, device=self.memory)
+        whole, places = flat_arrays(make, gradients, flats)
+        if filled := [pair for pair in zip(places, gradients) if pair[0].numel() > 0]:
             # Copies many gradients by one kernel.
-            _private.foreach_copy_(
-                [places[number] for number in filled],
-                [gradients[number] for number in filled],
-            )
+            _private.foreach_copy_(*map(list, zip(*filled)))
         return whole, places
 
-    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
+    def begin(self, arrays: _Tensors, are_kept: bool = False) -> Any:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.memory))
         # Kept arrays are not recorded: their memory could not be reused before the
@@ -174,9 +160,7 @@ class Cuda(Device):
             self.release(arrays)
         return event
 
-    def run(
-        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
-    ) -> None:
+    def run(self, module: _runtime.Module, arrays: _Tensors, begun: Any) -> None:
         self._stream.wait_event(begun)
         super().run(module, arrays, begun)
 
@@ -184,12 +168,10 @@ class Cuda(Device):
         with torch.cuda.stream(self._stream):
             super().copy(copies)
 
-    def new_future(self) -> torch.futures.Future[torch.Tensor]:
+    def new_future(self) -> Future:
         return torch.futures.Future(devices=[self.memory])
 
-    def finish(
-        self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
-    ) -> None:
+    def finish(self, future: Future, value: torch.Tensor) -> None:
         with torch.cuda.stream(self._stream):
             super().finish(future, value)
 
@@ -198,9 +180,7 @@ class Cuda(Device):
         event.record(self._stream)
         return event
 
-    def examine(
-        self, look: Callable[[], torch.Tensor]
-    ) -> Callable[[], torch.Tensor | None]:
+    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor | None]:
         with torch.cuda.stream(self._stream):
             found = look().to("cpu", non_blocking=True)
         ended = self.end()
@@ -209,7 +189,7 @@ class Cuda(Device):
     def wait(self, end: Any) -> None:
         torch.cuda.current_stream(self.memory).wait_event(end)
 
-    def release(self, arrays: Sequence[torch.Tensor]) -> None:
+    def release(self, arrays: _Tensors) -> None:
         for array in arrays:
             # Its memory must not be reused before the run has ended.
             array.record_stream(self._stream)
@@ -225,9 +205,7 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
         owners.setdefault(tensor.device, name)
     if len(owners) > 1:
         each = " and ".join(f"'{name}' on {place}" for place, name in owners.items())
-        raise UnsupportedError(
-            f"expected all parameters on one device, but got {each}"
-        )
+        raise UnsupportedError(f"expected all parameters on one device, but got {each}")
     return device_at(next(iter(owners), HOST))
 
 

@@ -92,6 +92,7 @@ def export(
         raise InvalidArgumentError("expected partitions only for a whole step")
     if bucket_cap_mb is not None:
         _bucket.check_cap(bucket_cap_mb)
+    cap, order = 25.0, "forward"  # DDP's default.
     if isinstance(step, DistributedDataParallel):
         if inputs:
             raise InvalidArgumentError("expected no inputs for a DDP model")
@@ -104,16 +105,13 @@ def export(
         text = _bucket.reductions_text(
             [_bucket.Reduced("mean", tuple(p.shape), p.dtype, name) for name, p in parameters]
         )
-        cap = step.bucket_bytes_cap / (1 << 20)
-        order = "reverse"
-    else:
-        if whole:
-            from ddphook.torch import _whole
+        cap, order = step.bucket_bytes_cap / (1 << 20), "reverse"
+    elif whole:
+        from ddphook.torch import _whole
 
-            text = _whole.module_text(step, inputs, partitions)
-        else:
-            text = _text_of_step(step, inputs)
-        cap, order = 25, "forward"  # DDP's default.
+        text = _whole.module_text(step, inputs, partitions)
+    else:
+        text = _text_of_step(step, inputs)
     cap = cap if bucket_cap_mb is None else bucket_cap_mb
     pipeline = f"{resolved.pipeline()} order={order} bucket-cap-mb={cap:g}"
     path = Path(file)

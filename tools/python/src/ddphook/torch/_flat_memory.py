@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 import weakref
 from collections import deque
@@ -15,26 +14,21 @@ from torch.utils import dlpack
 
 from ddphook.torch._bucket import flat_size
 
-
 Arrays = tuple[list[torch.Tensor], list[torch.Tensor]]
 
 
-def device_arrays(
-    memory: torch.device, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-) -> Arrays:
-    """Does the same as `FlatMemory.take`, by PyTorch's allocator of a device.
-
-    The allocator itself reuses freed memory in later steps, in stream order.
-    """
-    return _arrays(functools.partial(torch.empty, device=memory), gradients, flats)
-
-
-def _arrays(
+def flat_arrays(
     make: Callable[..., torch.Tensor],
     gradients: Sequence[torch.Tensor],
     flats: Sequence[int],
 ) -> Arrays:
-    """Makes flat arrays, each by its size and ``dtype``; see `FlatMemory.take`."""
+    """Returns flat arrays, and the part of each contiguous gradient in its array.
+
+    `flats` has the number of each gradient's flat array; all gradients in an array
+    have one type. `make` makes an array of a size and ``dtype``. Parts are no views: an
+    operator's results may not be views of one tensor. Each has a separate storage, which
+    keeps the whole flat array alive.
+    """
     sizes = [0] * (max(flats) + 1)
     types = [torch.float32] * len(sizes)
     begins = []
@@ -61,7 +55,8 @@ class FlatMemory:
     """Provides flat arrays, and reuses each when the last tensor in it is released.
 
     The system maps new memory page by page, which takes longer than filling it. So
-    arrays that are no longer used serve later steps.
+    arrays that are no longer used serve later steps. On a device, PyTorch's allocator
+    does the same, in stream order.
 
     Any thread may call its methods. It never holds more bytes, including those in use,
     than the largest number that was in use at one time.
@@ -75,16 +70,8 @@ class FlatMemory:
         self._free: list[torch.Tensor] = []
         self._used = self._most = 0
 
-    def take(self, gradients: Sequence[torch.Tensor], flats: Sequence[int]) -> Arrays:
-        """Returns flat arrays, and the part of each contiguous gradient in its array.
-
-        `flats` has the number of each gradient's flat array; all gradients in an array
-        have one type. Parts are no views: an operator's results may not be views of one
-        tensor. Each has a separate storage, which keeps the whole flat array alive.
-        """
-        return _arrays(self._take, gradients, flats)
-
-    def _take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+    def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Returns an array that nobody else has; makes one for `flat_arrays`."""
         with self._lock:
             self._collect()
             for number, tensor in enumerate(self._free):

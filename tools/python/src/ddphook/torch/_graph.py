@@ -26,8 +26,7 @@ from ddphook._cache import warn_once
 from ddphook.torch import _ops
 from ddphook.torch._bucket import ELEMENT_TYPES, Reduced, flat_numbers, flat_reductions_text
 from ddphook.torch._device import KINDS
-from ddphook.torch._private import collectives as _collectives
-from ddphook.torch._private import OpOverload, stable_topological_sort
+from ddphook.torch._private import OpOverload, collectives, stable_topological_sort
 from ddphook.torch._private import resolve_process_group as group_of_name
 from ddphook.torch._private import writes_memory as _writes
 
@@ -35,9 +34,9 @@ _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
 # The nodes of a reduction, besides divisions.
 _REDUCING = (
-    _collectives.all_reduce.default,
-    _collectives.all_reduce_coalesced.default,
-    _collectives.wait_tensor.default,
+    collectives.all_reduce.default,
+    collectives.all_reduce_coalesced.default,
+    collectives.wait_tensor.default,
     operator.getitem,
 )
 
@@ -117,9 +116,9 @@ def find_reductions(
     """
     results: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if node.target is _collectives.all_reduce.default:
+        if node.target is collectives.all_reduce.default:
             starts = [(node, node.args[0])]
-        elif node.target is _collectives.all_reduce_coalesced.default:
+        elif node.target is collectives.all_reduce_coalesced.default:
             items = [user for user in node.users if user.target is operator.getitem]
             starts = [(item, node.args[0][item.args[1]]) for item in items]
         else:
@@ -146,7 +145,7 @@ def _understand(
     If `gradient` is among the `results` of other reductions, its division is theirs.
     """
     value = gradient.meta["val"]
-    waits = [user for user in started.users if user.target is _collectives.wait_tensor.default]
+    waits = [user for user in started.users if user.target is collectives.wait_tensor.default]
     reason = ""
     if len(waits) != 1 or len(started.users) != 1:
         reason = "its result is used before it is awaited"

@@ -22,7 +22,7 @@ from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
 from ddphook.torch import _bucket, _private, _states
-from ddphook.torch._device import Device
+from ddphook.torch._device import Device, Future
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, begin, common_parts
 from ddphook.torch._optimizer import Optimizer
@@ -37,48 +37,40 @@ _FORMAT = "ddphook.torch 2"
 
 
 class CommHook:
-    """The communication hook that DDP calls; `title` is the name that DDP logs."""
+    """The communication hook that DDP calls; `title` is the name that DDP logs.
 
-    def __init__(self, handle: Handle, title: str) -> None:
-        self._handle = handle
+    It has no handle in a copy of a DDP model, whose reducer has no hook.
+    """
+
+    def __init__(self, handle: Handle | None, title: str) -> None:
+        self.handle = handle
         self.__qualname__ = title
         # DDP compares `__name__` with the names of its own functions.
         self.__name__ = type(self).__name__
 
     # Has no annotations: DDP does not understand those that are strings.
     def __call__(self, state, bucket):  # type: ignore[no-untyped-def]
-        return self._handle.start(bucket)
+        if self.handle is None:
+            raise FailedPreconditionError(
+                f"the hook '{self.__qualname__}' belongs to the model that this one was "
+                "copied from; call ddphook.torch.register to give the copy a hook"
+            )
+        return self.handle.start(bucket)
 
-    def __deepcopy__(self, memo: Any) -> LostHook:
-        return LostHook(self.__qualname__)
-
-    def __reduce__(self) -> Any:
-        return _unpickled, (self.__qualname__,)
-
-
-class LostHook:
-    """Replaces the hook in a copy of a DDP model, whose reducer has no hook."""
-
-    def __init__(self, title: str) -> None:
-        self.__qualname__ = title
-
-    def __call__(self, state: Any, bucket: Any) -> NoReturn:
-        raise FailedPreconditionError(
-            f"the hook '{self.__qualname__}' belongs to the model that this one was copied "
-            "from; call ddphook.torch.register to give the copy a hook"
-        )
+    def __deepcopy__(self, memo: Any) -> CommHook:
+        return CommHook(None, self.__qualname__)
 
     def __reduce__(self) -> Any:
         return _unpickled, (self.__qualname__,)
 
 
-def _unpickled(title: str) -> LostHook:
+def _unpickled(title: str) -> CommHook:
     _log.warning(
         "a DDP model was loaded without its hook '%s': call ddphook.torch.register to "
         "train it with one",
         title,
     )
-    return LostHook(title)
+    return CommHook(None, title)
 
 
 class Handle:
@@ -103,6 +95,7 @@ class Handle:
         optimizer: Optimizer | None = None,
     ) -> None:
         self._hook = hook
+        self._pipeline = hook.pipeline()
         self._device = device
         self._optimizer = optimizer
         self._names = _bucket.parameter_names(model)
@@ -121,7 +114,7 @@ class Handle:
         self._step_order: Order = []
         self._first_order: Order = []
         self._planned: Order | None = None
-        self._held: list[tuple[Bucket, torch.futures.Future[torch.Tensor], Any]] = []
+        self._held: list[tuple[Bucket, Future, Any]] = []
         self._worker, self._modules = begin(meeting, hook, groups, device)
         open_handles.add(self)
         # A handle that is garbage-collected leaves the job as well, but nothing waits
@@ -134,7 +127,7 @@ class Handle:
     @property
     def hook(self) -> str:
         """The hook with its options, in the compiler's syntax."""
-        return self._hook.pipeline()
+        return self._pipeline
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Starts the reduction of a bucket; DDP calls it.
@@ -186,7 +179,7 @@ class Handle:
             return self._start(given)
         return self._hold(given, bucket.is_last())
 
-    def _start(self, given: Bucket) -> torch.futures.Future[torch.Tensor]:
+    def _start(self, given: Bucket) -> Future:
         arrays: list[torch.Tensor] = [given.buffer]
         rules: list[Rule | None] = []
         if self._optimizer is not None:
@@ -202,9 +195,7 @@ class Handle:
         torch.autograd.graph.increment_version(updated)
         return self._reduce(layout, arrays)
 
-    def _hold(
-        self, given: Bucket, is_last: bool
-    ) -> torch.futures.Future[torch.Tensor]:
+    def _hold(self, given: Bucket, is_last: bool) -> Future:
         """Holds a bucket until all buckets of the step have arrived.
 
         They are then reduced in the order of the loaded states. Used until DDP has its
@@ -243,19 +234,21 @@ class Handle:
         self._worker.post(put_back)
 
     def __repr__(self) -> str:
+        failed = f"failed: {self._error}" if self._error else ""
+        parts = [self.hook, *self._facts(), "closed" if self._closed else failed]
+        return f"<ddphook.torch.Handle: {', '.join(filter(None, parts))}>"
+
+    def _facts(self) -> list[str]:
+        """Returns what `repr` shows between the hook and its state."""
         buckets = self._modules.buckets()
         before, after = _rate.bytes_of(buckets)
-        state = "closed" if self._closed else f"failed: {self._error}"
-        parts = [
-            f"{self.hook}",
+        return [
             f"group '{self._meeting.group.group_name}'",
             f"rank {self._meeting.rank} of {self._meeting.world_size}",
             counted(sum(p.requires_grad for p in self._reduced), "parameter"),
             counted(len(buckets), "bucket") if buckets else "no step so far",
             f"{after} of {before} bytes sent per step" if buckets else "",
-            state if self._closed or self._error else "",
         ]
-        return f"<ddphook.torch.Handle: {', '.join(filter(None, parts))}>"
 
     def statistics(self) -> Statistics:
         """Returns counters of this rank since the hook was registered."""
@@ -282,7 +275,8 @@ class Handle:
         self._finish()
         states, kinds = self._worker.call(self._modules.states)
         rank, size = self._meeting.rank, self._meeting.world_size
-        return _saved(self.hook, rank, size, states, kinds, self._planned or self._order)
+        parts = _states.nested(states)
+        return _saved(self.hook, rank, size, parts, kinds, self._planned or self._order)
 
     def load_state_dict(self, state: Any) -> None:
         """Continues from a ``state_dict()`` or from PyTorch's state.
@@ -314,14 +308,14 @@ class Handle:
             self._worker.call(self._modules.adopt, state, list(self._names.values()))
             return
         self._check_format(state)
-        parts = {role: dict(values) for role, values in state["states"].items()}
+        parts = _states.flat(state["states"])
         kinds = dict(state["kinds"])
         order = state.get("buckets") or []
         self._check_names(_states.names(parts).union(*order))
         mine = (self._meeting.rank, self._meeting.world_size)
         common = _states.without_errors(parts, kinds)
         if (state["rank"], state["world_size"]) != mine:
-            _states.warn_of_errors(parts.keys() - common.keys())
+            _states.warn_of_errors({role for role, _ in parts.keys() - common.keys()})
             parts = common
         self._check_common(common, order)
         self._worker.call(self._modules.place, parts, kinds)
@@ -376,9 +370,7 @@ class Handle:
             self._error = self._error or error
             raise
 
-    def _reduce(
-        self, layout: _bucket.Layout, arrays: list[torch.Tensor]
-    ) -> torch.futures.Future[torch.Tensor]:
+    def _reduce(self, layout: _bucket.Layout, arrays: list[torch.Tensor]) -> Future:
         """Enqueues the reduction of a bucket, `arrays[0]`, on the worker."""
         is_final = self._has_final_buckets()
         modules, device = self._modules, self._device
@@ -411,7 +403,7 @@ class Handle:
         # DDP waits for a C++ future, which fails only if a callback raises.
         return ended.then(self._value_or_raise)
 
-    def _value_or_raise(self, future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    def _value_or_raise(self, future: Future) -> torch.Tensor:
         if self._error is not None:
             raise self._error
         return future.value()
@@ -484,17 +476,13 @@ class LocalHandle(Handle):
     """
 
     def __init__(self, model: nn.Module, hook: Hook) -> None:
-        self._hook = hook
+        self._pipeline = hook.pipeline()
         self._count = sum(p.requires_grad for p in model.parameters())
         self._process = os.getpid()
         self._state = _saved(self.hook, 0, 1, {}, {}, [])
 
-    def __repr__(self) -> str:
-        state = ", closed" if self._closed else ""
-        return (
-            f"<ddphook.torch.Handle: {self.hook}, a job of one rank, "
-            f"{counted(self._count, 'parameter')}, nothing to send{state}>"
-        )
+    def _facts(self) -> list[str]:
+        return ["a job of one rank", counted(self._count, "parameter"), "nothing to send"]
 
     def start(self, bucket: dist.GradBucket) -> NoReturn:
         raise FailedPreconditionError("expected no bucket of DDP's in a job of one rank")

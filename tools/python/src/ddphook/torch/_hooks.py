@@ -20,9 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
-    PostLocalSGDState,
-)
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from ddphook import _compiler
@@ -98,10 +96,7 @@ _ALIASES = {
 }
 _ALIASES |= {h.function: h.name for h in TypedHook.__subclasses__() if h.function}
 _WRAPPERS = {
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "fp16_compress_wrapper": "fp16",
-    "bf16_compress_wrapper": "bf16",
+    f"{name}{end}": name for name in ("fp16", "bf16") for end in ("", "_compress_wrapper")
 }
 
 
@@ -132,9 +127,7 @@ class Hook:
     def pipeline(self) -> str:
         """Returns the options of ``ddp-pipeline``; equal texts mean equal hooks."""
         parts = [f"hook={self.name}"]
-        parts += [
-            f"{name}={_text(value)}" for name, value in sorted(self.options.items())
-        ]
+        parts += [f"{key}={_text(value)}" for key, value in sorted(self.options.items())]
         parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
         if self.exempt:
             parts += [exempt_option(self.exempt), f"exempt-hook={self.exempt_hook}"]
@@ -222,27 +215,29 @@ def resolve_for_graph(
     Refuses a hook that does more than reduce, or whose state a graph cannot use.
     """
     resolved = resolve(hook, wrapper, options)
-    if resolved.name == "post_local_sgd":
-        raise UnsupportedError(
-            "post_local_sgd also averages parameters, which a graph's reductions do not "
-            "cover; use ddphook.torch.register"
-        )
-    if resolved.optimizer is not None:
-        raise UnsupportedError(
-            "an optimizer in the hook needs ddphook.torch.register; a compiled step runs "
-            "its own optimizer"
-        )
-    if resolved.group is not None:
-        raise UnsupportedError(
-            "expected no process group in the hook's state: each reduction of a graph "
-            "names its own"
-        )
-    check_unused(resolved.state, ", or use ddphook.torch.register")
+    check_reduces(
+        resolved,
+        local="post_local_sgd also averages parameters, which a graph's reductions do not "
+        "cover; use ddphook.torch.register",
+        optimizer="an optimizer in the hook needs ddphook.torch.register; a compiled step "
+        "runs its own optimizer",
+        group="each reduction of a graph names its own",
+        advice=", or use ddphook.torch.register",
+    )
     return resolved
 
 
-def check_unused(state: Any, advice: str = "") -> None:
-    """Refuses a state of PyTorch's that has more than options."""
+def check_reduces(
+    hook: Hook, *, local: str, optimizer: str, group: str, advice: str = ""
+) -> None:
+    """Refuses a hook that does more than reduce, with the text for what it does."""
+    if hook.name == "post_local_sgd":
+        raise UnsupportedError(local)
+    if hook.optimizer is not None:
+        raise UnsupportedError(optimizer)
+    if hook.group is not None:
+        raise UnsupportedError(f"expected no process group in the hook's state: {group}")
+    state = hook.state
     if state is not None and (state.iter > 0 or _has_own_seed(state)):
         raise UnsupportedError(
             "expected a state that has not been used, with the random seed 0; give its "
@@ -373,8 +368,7 @@ def _title(hook: Any, wrapper: Any) -> str:
         return str(hook)
     if callable(hook) and callable(wrapper):
         hook = wrapper(hook)
-    title: str = getattr(hook, "__qualname__", "")
-    return title
+    return getattr(hook, "__qualname__", "")
 
 
 def _divide_state(name: str, state: Any) -> tuple[Any, dist.ProcessGroup | None]:
@@ -404,8 +398,7 @@ def _unwrap(hook: Any) -> tuple[Any, list[str]]:
 
 def _maker(hook: Any) -> str:
     """Returns the name of the function that made a hook, or of the hook itself."""
-    name: str = getattr(hook, "__qualname__", "")
-    return name.partition(".")[0]
+    return getattr(hook, "__qualname__", "").partition(".")[0]
 
 
 def _captured(function: Any, name: str) -> Any:
@@ -464,9 +457,7 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
             f"expected {expected} as the state of the hook '{name}', but got "
             f"{type(state).__name__}"
         )
-    options = {
-        key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)
-    }
+    options = {key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)}
     if options.get("subgroup", True) is None:
         del options["subgroup"]
     return options
@@ -507,9 +498,7 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
         )
     if isinstance(value, str) and not value.isidentifier():
         # The value becomes part of a string of options.
-        raise InvalidArgumentError(
-            f"expected a word for '{name}', but got {value!r}"
-        )
+        raise InvalidArgumentError(f"expected a word for '{name}', but got {value!r}")
     return value
 
 

@@ -10,7 +10,7 @@ state for these parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -81,15 +81,11 @@ class Inputs:
             self._leaves.append(leaf)
             self._roots.append((place, leaf))
         # They are separate arguments, so a write to one would not reach the other.
-        shared = _find_overlap(
-            (self.paths[number], tensor) for tensor, number in self._numbers.items()
+        _check_apart(
+            ((self.paths[number], tensor) for tensor, number in self._numbers.items()),
+            "expected parameters and buffers that do not share memory",
+            "register one of them, and compute the other in the step",
         )
-        if shared is not None:
-            raise UnsupportedError(
-                "expected parameters and buffers that do not share memory, but "
-                f"{shared[0]} shares memory with {shared[1]}; register one of them, and "
-                "compute the other in the step"
-            )
 
     def _add(self, place: str, tensor: torch.Tensor) -> int:
         self.tensors.append(tensor)
@@ -121,11 +117,10 @@ class Inputs:
     def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
         groups = (group["params"] for each in self._optimizers for group in each.param_groups)
-        has = ""
+        is_optimized = any(self._given[number] is each for group in groups for each in group)
+        has = "an optimizer" if is_optimized else ""
         if any(hooks_of(tensor)) or _attributes(tensor).keys() - _private.OF_BUFFERS:
             has = "its hooks or attributes"
-        elif any(self._given[number] is each for group in groups for each in group):
-            has = "an optimizer"
         if has:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} the same tensor, "
@@ -252,23 +247,18 @@ class Inputs:
                     self._check_replaced(number, tensor)
         for optimizer, first in self._optimizers.values():
             states.update(enumerate(optimizer.states(), first))
-        self._check_apart(states)
-        return {number: states[number].detach() for number in sorted(states)}
-
-    def _check_apart(self, states: Mapping[int, torch.Tensor]) -> None:
-        """Refuses a step that leaves the same memory in two tensors."""
         left = [(self.paths[number], now) for number, now in states.items()]
         left += [
             (f"{self.paths[number]}.grad", gradient)
             for number in self._numbers.values()
             if (gradient := self._given[number].grad) is not None
         ]
-        if (shared := _find_overlap(left)) is not None:
-            raise UnsupportedError(
-                "expected a step after which parameters, buffers and gradients share no "
-                f"memory, but {shared[0]} shares memory with {shared[1]}; assign a clone() "
-                "of it"
-            )
+        _check_apart(
+            left,
+            "expected a step after which parameters, buffers and gradients share no memory",
+            "assign a clone() of it",
+        )
+        return {number: states[number].detach() for number in sorted(states)}
 
     def _agree(
         self, number: int, other: torch.Tensor | None, now: torch.Tensor
@@ -308,9 +298,10 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from inner.named_buffers()
 
 
-def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str] | None:
-    """Returns the paths of two tensors that overlap in memory, or None: the first one
-    that overlaps an earlier one, and that."""
+def _check_apart(
+    tensors: Iterable[tuple[str, torch.Tensor]], expected: str, advice: str
+) -> None:
+    """Refuses tensors, given with their paths, of which two overlap in memory."""
     # For each storage: the tensors there, with their first byte and end.
     taken: dict[int, list[tuple[str, int, int]]] = {}
     for path, tensor in tensors:
@@ -320,9 +311,10 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
         there = taken.setdefault(_private.storage_of(tensor), [])
         for before, first, last in there:
             if begin < last and first < end:
-                return path, before
+                raise UnsupportedError(
+                    f"{expected}, but {path} shares memory with {before}; {advice}"
+                )
         there.append((path, begin, end))
-    return None
 
 
 def _tables(

@@ -59,8 +59,7 @@ def known_decompositions() -> dict[Any, Any]:
     """Returns decompositions of operators that torch-mlir supports only decomposed."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
-    table: dict[Any, Any] = get_decomposition_table()
-    return table
+    return get_decomposition_table()
 
 
 def started(node: torch.fx.Node) -> dict[str, Any] | None:
@@ -202,11 +201,10 @@ class Lowering:
 
     def _declare_groups(self) -> None:
         ir = self._ir
-        size_type = ir.IntegerType.get_signless(64)
         for name, partition in self._groups.items():
             attributes = {
-                "sym_name": ir.StringAttr.get(name),
-                "size": ir.IntegerAttr.get(size_type, len(partition[0])),
+                "sym_name": self._attribute(name),
+                "size": self._attribute(len(partition[0])),
             }
             # A single list is the whole job.
             if len(partition) > 1:

@@ -14,16 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
-    PostLocalSGDState,
-)
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from ddphook import _cache, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device, join
-from ddphook.torch._hooks import STATES, Hook
+from ddphook.torch._hooks import STATES, Hook, PostLocalSGDState, PowerSGDState
 from ddphook.torch._overflow import Watch
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
@@ -117,14 +113,14 @@ class Modules:
                 plan = code.plan()
                 code.close()
                 self._kinds.update(_states.kinds(plan))
-                _states.merge(parts, _states.initial(plan))
-        _states.merge(parts, _states.copied(self._waiting))
+                parts |= _states.initial(plan)
+        parts |= {key: value.clone() for key, value in self._waiting.items()}
         for module in self._loaded.values():
-            _states.merge(parts, _states.read(module))
+            parts |= _states.read(module)
         if self._generator is not None:
-            for role in _states.of_kind(parts, self._kinds, _states.GENERATOR):
-                parts[role] = dict.fromkeys(parts[role], self._generator.clone())
-        return parts, {role: self._kinds[role] for role in parts}
+            generators = _states.of_kind(parts, self._kinds, _states.GENERATOR)
+            parts |= dict.fromkeys(generators, self._generator.clone())
+        return parts, {role: self._kinds[role] for role, _ in parts}
 
     def place(self, parts: _states.Parts, kinds: _states.Kinds) -> None:
         """Keeps parts for modules that start again with these parts only.
@@ -136,7 +132,7 @@ class Modules:
             _states.check(module, parts)
         for layout in list(self._loaded):
             self._unload(layout)
-        self._waiting = {role: dict(values) for role, values in parts.items()}
+        self._waiting = dict(parts)
         self._foreign = {}
         self._kinds.update(kinds)
         self._generator = None
@@ -149,7 +145,7 @@ class Modules:
         count = torch.tensor([state.iter], dtype=torch.int64)
         is_local = isinstance(state, PostLocalSGDState)
         role = "post_local_sgd.iter" if is_local else "powersgd.iter"
-        self.place({role: dict.fromkeys(names, count)}, {role: _states.ITERATION})
+        self.place({(role, name): count for name in names}, {role: _states.ITERATION})
         if not is_local:
             self._seed = self._generator = _states.generator_words(state.rng)
             self._foreign = {
@@ -193,7 +189,7 @@ class Modules:
     def _retire(self, layout: AnyLayout) -> None:
         """Unloads the modules of buckets that DDP no longer has."""
         for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
-            _states.merge(self._waiting, _states.read(self._loaded[old]))
+            self._waiting |= _states.read(self._loaded[old])
             self._unload(old)
 
     def _unload(self, layout: AnyLayout) -> None:
@@ -204,9 +200,8 @@ class Modules:
     def _begin(self, layout: AnyLayout, module: _runtime.Module) -> None:
         """Gives a new module the states that it continues with."""
         parts = _states.select(self._waiting, set(layout.names))
-        for role, values in parts.items():
-            for key in values:
-                del self._waiting[role][key]
+        for key in parts:
+            del self._waiting[key]
         has_factors = STATES.get(self._hook.name) is PowerSGDState
         if not has_factors or self._has_compressed(parts):
             _states.write(module, parts)
@@ -279,8 +274,8 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
         )
-    parts = {"iter": {"": torch.tensor([state.iter])}}
+    parts: _states.Parts = {("iter", ""): torch.tensor([state.iter])}
     if isinstance(state, PowerSGDState):
-        parts["generator"] = {"": _states.generator_words(state.rng)}
-        parts["q"] = {str(i): q for i, q in state.q_memory_dict.items()}
+        parts["generator", ""] = _states.generator_words(state.rng)
+        parts |= {("q", i): q for i, q in state.q_memory_dict.items()}
     return parts

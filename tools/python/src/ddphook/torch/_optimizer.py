@@ -36,8 +36,8 @@ class Optimizer:
     """
 
     def __init__(self, optimizer: Any, parameters: Mapping[Parameter, str]) -> None:
-        self._source = _source_of(optimizer, parameters)
-        for parameter, settings in self._source.settings().items():
+        self._keeper, self._settings = _source_of(optimizer, parameters)
+        for parameter, settings in self._settings().items():
             if parameter not in parameters:
                 raise InvalidArgumentError(
                     "expected an optimizer of parameters that DDP reduces, but it also "
@@ -62,7 +62,7 @@ class Optimizer:
 
     def rules(self, parameters: Iterable[Parameter]) -> list[Rule | None]:
         """Returns each parameter's rule, or none if the optimizer does not have it."""
-        groups = self._source.settings()
+        groups = self._settings()
         return [rule_of(groups[p]) if p in groups else None for p in parameters]
 
     def arrays(self, parameters: Iterable[Parameter]) -> list[torch.Tensor]:
@@ -77,7 +77,7 @@ class Optimizer:
         rows: list[list[float]] = []
         known: dict[tuple[int, int], list[float]] = {}
         dtype = torch.float32
-        groups = self._source.settings()
+        groups = self._settings()
         for parameter in parameters:
             if parameter not in groups:
                 continue
@@ -101,7 +101,7 @@ class Optimizer:
 
     def _next(self, parameter: Parameter, rule: Rule) -> tuple[int, list[torch.Tensor]]:
         """Counts a step of a parameter; returns its number, from 1, and the states."""
-        state = self._source.state.setdefault(parameter, {})
+        state = self._keeper.state.setdefault(parameter, {})
         step = 2
         if rule.kind == "adam":
             if "step" not in state:
@@ -122,7 +122,7 @@ class Optimizer:
         return step, states
 
     def _check_updated(self) -> None:
-        for parameter in self._source.settings():
+        for parameter in self._settings():
             if parameter.grad is not None and parameter not in self._updated:
                 name = self._names.get(parameter, "of a later group")
                 raise FailedPreconditionError(
@@ -167,8 +167,8 @@ class Optimizer:
 
 
 class _Groups:
-    """The states and present settings of each parameter in an optimizer of
-    ``torch.optim``, whose ``load_state_dict()`` replaces its groups and its states.
+    """Returns the present settings of each parameter in an optimizer of ``torch.optim``,
+    whose ``load_state_dict()`` replaces its groups.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -176,11 +176,7 @@ class _Groups:
         self._groups: list[Settings] = []
         self._settings: dict[Parameter, Settings] = {}
 
-    @property
-    def state(self) -> Any:
-        return self._optimizer.state
-
-    def settings(self) -> Mapping[Parameter, Settings]:
+    def __call__(self) -> Mapping[Parameter, Settings]:
         groups = self._optimizer.param_groups
         if list(map(id, groups)) != list(map(id, self._groups)):
             self._groups = list(groups)
@@ -188,37 +184,32 @@ class _Groups:
         return self._settings
 
 
-class _Functional:
-    """A functional optimizer, which has one set of hyperparameters."""
-
-    def __init__(self, optimizer: Any, parameters: Iterable[Parameter]) -> None:
-        self._optimizer = optimizer
-        self._parameters = list(parameters)
-
-    @property
-    def state(self) -> Any:
-        return self._optimizer.state
-
-    def settings(self) -> Mapping[Parameter, Settings]:
-        optimizer = self._optimizer
-        settings = dict(optimizer.defaults)
-        if "beta1" in settings:
-            settings["betas"] = settings["beta1"], settings["beta2"]
-        for name in ("nesterov", "maximize", "amsgrad"):
-            if hasattr(optimizer, name):
-                settings[name] = getattr(optimizer, name)
-        settings["decoupled_weight_decay"] = isinstance(optimizer, FunctionalAdamW)
-        return dict.fromkeys(self._parameters, settings)
+def _functional_settings(
+    optimizer: Any, parameters: Iterable[Parameter]
+) -> Mapping[Parameter, Settings]:
+    """Returns the settings of a functional optimizer, which are the same for all parameters."""
+    settings = dict(optimizer.defaults)
+    if "beta1" in settings:
+        settings["betas"] = settings["beta1"], settings["beta2"]
+    for name in ("nesterov", "maximize", "amsgrad"):
+        if hasattr(optimizer, name):
+            settings[name] = getattr(optimizer, name)
+    settings["decoupled_weight_decay"] = isinstance(optimizer, FunctionalAdamW)
+    return dict.fromkeys(parameters, settings)
 
 
-def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Groups | _Functional:
+def _source_of(
+    optimizer: Any, parameters: Iterable[Parameter]
+) -> tuple[Any, Callable[[], Mapping[Parameter, Settings]]]:
+    """Returns the optimizer that keeps the states, and a function of the settings."""
     if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
-        return _Groups(optimizer)
+        return optimizer, _Groups(optimizer)
     if isinstance(optimizer, _private.OptimizerHookState):
         chosen = getattr(optimizer, "params_to_optimize", None)
         optimizer = optimizer.functional_optimizer
         if type(optimizer) in (FunctionalSGD, FunctionalAdam, FunctionalAdamW):
-            return _Functional(optimizer, parameters if chosen is None else chosen)
+            chosen = list(parameters if chosen is None else chosen)
+            return optimizer, functools.partial(_functional_settings, optimizer, chosen)
     raise UnsupportedError(
         "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "
         f"{type(optimizer).__name__}"

@@ -66,7 +66,7 @@ class Watch:
 
     def _look_at_states(self, module: _runtime.Module) -> None:
         for role in _POISONED:
-            for names, value in _states.read(module, role).get(role, {}).items():
+            for (_, names), value in _states.read(module, role).items():
                 if self._has_warned or bool(torch.isfinite(value).all()):
                     continue
                 self._has_warned = True

@@ -9,12 +9,12 @@ than the version.
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from types import FrameType
 from typing import Any
 
@@ -23,7 +23,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d as c10d
-from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import UnsupportedError
 
@@ -93,7 +92,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     module, _, path = PLACES[name].partition(":")
     try:
-        value = operator.attrgetter(path)(importlib.import_module(module))
+        value = attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise UnsupportedError(
             f"expected PyTorch to have {module}.{path}, but {torch.__version__} does "
@@ -118,6 +117,8 @@ DERIVED = ("_flat_weights", "_flat_weight_refs")
 OF_BUFFERS = {"_is_buffer", "persistent"}
 # The function that assigns to a tensor's ``data``.
 SET_DATA = vars(torch._C.TensorBase)["data"].__set__
+# Returns the dictionaries of a module's own parameters and buffers.
+tensor_tables = attrgetter("_parameters", "_buffers")
 
 
 def unwrapped(model: Any) -> Any:
@@ -125,17 +126,12 @@ def unwrapped(model: Any) -> Any:
     return getattr(model, ORIG_MOD, model)
 
 
-def tensor_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    return module._parameters, module._buffers
-
-
 def hooks_of_tensor(tensor: torch.Tensor) -> dict[str, Any]:
     """Returns a tensor's hooks by the method that registers them."""
+    later = getattr(tensor, "_post_accumulate_grad_hooks", None)
     return {
         "register_hook": tensor._backward_hooks,
-        "register_post_accumulate_grad_hook": getattr(
-            tensor, "_post_accumulate_grad_hooks", None
-        ),
+        "register_post_accumulate_grad_hook": later,
     }
 
 
@@ -157,18 +153,10 @@ def is_expanded(tensor: torch.Tensor) -> bool:
 # DistributedDataParallel and process groups
 # ------------------------------------------
 
-
-def comm_hooks(model: DistributedDataParallel) -> list[tuple[Any, Any]]:
-    """Returns the list of a model's communication hooks, each with its state."""
-    return model._comm_hooks
-
-
-def has_rebuilt_buckets(model: DistributedDataParallel) -> bool:
-    return model._has_rebuilt_buckets
-
-
-def has_python_reducer(model: Any) -> bool:
-    return model._use_python_reducer
+# Returns the list of a model's communication hooks, each with its state.
+comm_hooks = attrgetter("_comm_hooks")
+has_rebuilt_buckets = attrgetter("_has_rebuilt_buckets")
+has_python_reducer = attrgetter("_use_python_reducer")
 
 
 def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
@@ -217,6 +205,10 @@ def group_sizes() -> list[tuple[str, int]]:
 CHECKPOINTED = "_checkpoint_wrapped_module"
 # The attributes of a parameter group that say how it reduces gradients.
 _COLLECTIVES = ("_reduce_scatter_comm", "_prepare_reduce_scatter_inputs", "_all_reduce_hook")
+# Returns the module that has a parameter of a group, and its name there.
+module_of = attrgetter("_module_info.module", "_module_info.param_name")
+# Calls a function at the end of the running backward pass, which raises its error.
+after_backward = torch.autograd.Variable._execution_engine.queue_callback
 
 
 def sharded_groups(model: nn.Module) -> list[Any]:
@@ -246,11 +238,6 @@ def is_replicated_by_ddp(model: nn.Module) -> bool:
     return any(isinstance(each, kind) for each in model.modules())
 
 
-def module_of(parameter: Any) -> tuple[nn.Module, str]:
-    """Returns the module that has a parameter of a group, and its name there."""
-    return parameter._module_info.module, parameter._module_info.param_name
-
-
 def exchange_collectives(group: Any, given: Sequence[Any]) -> list[Any]:
     """Replaces a group's reduce-scatter, the function that prepares its inputs, and the
     function that is called after an all-reduce; returns those that it had.
@@ -270,11 +257,6 @@ def has_partial_reduction(group: Any) -> bool:
 
 def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
-
-
-def after_backward(function: Callable[[], None]) -> None:
-    """Calls a function at the end of the running backward pass, which raises its error."""
-    torch.autograd.Variable._execution_engine.queue_callback(function)
 
 
 # Optimizers
@@ -337,8 +319,7 @@ def argument_names(target: torch._ops.OpOverload) -> list[str]:
 
 def operator_name(target: Any) -> str:
     """Returns an operator's name without its namespace and overload, or an empty string."""
-    name: str = getattr(target, "_opname", "")
-    return name
+    return getattr(target, "_opname", "")
 
 
 # torch.compile

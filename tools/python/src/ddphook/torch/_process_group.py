@@ -337,12 +337,9 @@ def _in_place(
             "one; clone it"
         )
     whole = first.new_zeros(_bucket.flat_size(size))
-    ends = torch.tensor([tensor.numel() for tensor in tensors]).cumsum(0).tolist()
-    parts = [
-        (tensor.detach(), whole[end - tensor.numel() : end].view(tensor.shape))
-        for tensor, end in zip(tensors, ends)
-    ]
-    return whole, parts
+    sizes = [tensor.numel() for tensor in tensors]
+    parts = whole[: sum(sizes)].split(sizes)
+    return whole, [(t.detach(), part.view(t.shape)) for t, part in zip(tensors, parts)]
 
 
 def _create(given: Any, options: Any) -> Group:

@@ -20,7 +20,7 @@ from torch import nn
 
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _contents, _private
-from ddphook.torch._contents import NUMBERS, references, path_of, read, write
+from ddphook.torch._contents import NUMBERS, Names, references, path_of, read, write
 
 # How many objects are inspected; beyond that, a warning says so.
 _LIMIT = 100_000
@@ -107,7 +107,7 @@ class Reached:
         seen: dict[Any, Any] = {}
         while queue:
             path, value = queue.popleft()
-            key = value.key if _contents.is_names(value) else id(value)
+            key = value.key if type(value) is Names else id(value)
             if key in seen:
                 continue
             # Kept alive, so that no other object gets its id.

@@ -39,13 +39,12 @@ def _own_connection(store: dist.Store) -> dist.Store:
     """Returns the store with a separate connection: while a thread waits, others cannot
     use its connection, such as threads that join the jobs of other groups."""
     try:
-        own: dist.Store = store.clone()
+        return store.clone()
     except RuntimeError as error:
         # A store written in Python, such as torchelastic's EtcdStore, cannot be cloned.
         if "pure virtual" not in str(error):
             raise
         return store
-    return own
 
 
 class Meeting:
@@ -104,9 +103,9 @@ class Meeting:
     def check_equal(self, name: str, mine: str) -> None:
         """Checks that a text is the same on all ranks; otherwise all of them raise
         PlanMismatchError."""
-        texts = self.all_gather(name, mine)
-        for rank, text in enumerate(texts):
-            if text != texts[0]:
+        first, *texts = self.all_gather(name, mine)
+        for rank, text in enumerate(texts, 1):
+            if text != first:
                 raise PlanMismatchError(
-                    f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
+                    f"rank 0 has {name} '{first}', but rank {rank} has '{text}'"
                 )

@@ -292,7 +292,8 @@ class Sessions:
     """The sessions of a process group, and the states that wait for their modules."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = weakref.ref(group)
+        # Another group may get the name of one that no longer exists.
+        self.group = weakref.ref(group)
         self._process = os.getpid()
         self._rank = (group.rank(), group.size())
         self._waiting: dict[Key, _states.Parts] = {}
@@ -326,7 +327,7 @@ class Sessions:
             "rank": rank,
             "world_size": world_size,
             "kinds": self._kinds,
-            "modules": [(*key, parts) for key, parts in states.items() if parts],
+            "modules": [(*k, _states.nested(parts)) for k, parts in states.items() if parts],
         }
 
     def load_state_dict(self, state: Any) -> None:
@@ -336,17 +337,15 @@ class Sessions:
         is_mine = (state["rank"], state["world_size"]) == self._rank
         self._kinds.update(state["kinds"])
         dropped: set[str] = set()
-        for owner, text, pipeline, parts in state["modules"]:
-            own = parts if is_mine else _states.without_errors(parts, self._kinds)
-            dropped |= parts.keys() - own.keys()
+        for owner, text, pipeline, saved in state["modules"]:
+            own = parts = _states.flat(saved)
+            if not is_mine:
+                own = _states.without_errors(parts, self._kinds)
+            dropped |= {role for role, _ in parts.keys() - own.keys()}
             self._waiting[Key(owner, text, pipeline)] = own
         _states.warn_of_errors(dropped)
         for session in self._opened.values():
             session.place()
-
-    def is_of(self, group: dist.ProcessGroup) -> bool:
-        """Returns whether they belong to this group, rather than to one of equal name."""
-        return self._group() is group
 
     def close(self) -> list[Session]:
         """Returns all sessions, the oldest first; the caller has to leave them."""
@@ -366,7 +365,7 @@ _leaving: weakref.WeakSet[Session] = weakref.WeakSet()
 def sessions_of(group: dist.ProcessGroup) -> Sessions:
     name = group.group_name
     found = _sessions.get(name)
-    if found is not None and not found.is_of(group):
+    if found is not None and found.group() is not group:
         # PyTorch was initialized again, possibly with other ranks.
         for session in _sessions.pop(name).close():
             session.leave(finish=False)
@@ -394,7 +393,7 @@ def leave(group: dist.ProcessGroup, finish: bool = True) -> None:
     `Session.leave`.
     """
     found = _sessions.get(group.group_name)
-    if found is not None and found.is_of(group):
+    if found is not None and found.group() is group:
         del _sessions[group.group_name]
         for session in found.close():
             _leaving.add(session)

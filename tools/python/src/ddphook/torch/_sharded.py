@@ -129,8 +129,7 @@ class _Collectives:
             )
         self._handle.check_groups()
         self._given, self._scattered = parameters, None
-        sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
-        return sizes
+        return self._own_prepare(parameters, gradients, world_size)
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -221,13 +220,10 @@ class _Collectives:
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
         parameters = list(_trained(self._group))
-        is_here = job in (self._shards, self._replicas)
-        if not is_here or not parameters:
+        if job not in (self._shards, self._replicas) or not parameters:
             return []
-        dtype = _reduced_type(parameters[0])
-        if job.is_scatter:
-            return [self._layout_of_scatter(parameters, dtype, "mean")]
-        return [self._layout(parameters, dtype, "mean")]
+        layout = self._layout_of_scatter if job.is_scatter else self._layout
+        return [layout(parameters, _reduced_type(parameters[0]), "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
@@ -267,11 +263,11 @@ class ShardedHandle(Handle):
         self, model: nn.Module, groups: list[Any], names: dict[Any, str], given: _Request
     ) -> None:
         # For the first backward pass only.
-        self._whole: weakref.ref[nn.Module] | None = weakref.ref(model)
-        self._hooks = given.hook.pipeline()
+        self._whole: Callable[[], nn.Module | None] = weakref.ref(model)
+        self._pipeline = given.hook.pipeline()
         if any(map(_has_both, groups)):
             shard_hook = given.shard_hook.pipeline()
-            self._hooks += f" between replicas, {shard_hook} between shards"
+            self._pipeline += f" between replicas, {shard_hook} between shards"
         self._by_name = {name: each for each, name in names.items()}
         self._process = os.getpid()
         # Reduce-scatters whose inputs are kept.
@@ -300,30 +296,20 @@ class ShardedHandle(Handle):
         for number, (group, pair) in enumerate(zip(groups, made), 1):
             self._collectives.append(_Collectives(self, number, group, names, *pair))
 
-    @property
-    def hook(self) -> str:
-        return self._hooks
-
-    def _jobs_of(self, group: Any, given: _Request) -> tuple[_Job | None, _Job | None]:
+    def _jobs_of(self, group: Any, given: _Request) -> list[_Job | None]:
         """Returns the jobs of a group's reduce-scatters and of its all-reduces, or None
         where it has nothing to reduce."""
-        info = group.mesh_info
-        shards = getattr(info, "shard_process_group", None)
-        if shards is not None and shards.size() == 1:
-            shards = None
-        replicas = getattr(info, "replicate_process_group", None)
-        return (
-            shards and self._job(shards, given.scatters_with(group), given, True),
-            replicas and self._job(replicas, given.hook, given, False),
-        )
-
-    def _job(
-        self, group: dist.ProcessGroup, hook: Hook, given: _Request, is_scatter: bool
-    ) -> _Job:
-        key = (group.group_name, hook.pipeline(), is_scatter)
-        if key not in self._jobs:
-            self._jobs[key] = _Job(group, hook, given.timeout_s, is_scatter)
-        return self._jobs[key]
+        jobs: list[_Job | None] = []
+        for kind, hook in ("shard", given.scatters_with(group)), ("replicate", given.hook):
+            ranks, is_scatter = _ranks(group, kind), kind == "shard"
+            if ranks is None or is_scatter and ranks.size() == 1:
+                jobs.append(None)
+                continue
+            key = (ranks.group_name, hook.pipeline(), is_scatter)
+            if key not in self._jobs:
+                self._jobs[key] = _Job(ranks, hook, given.timeout_s, is_scatter)
+            jobs.append(self._jobs[key])
+        return jobs
 
     def start(self, bucket: dist.GradBucket) -> NoReturn:
         raise FailedPreconditionError("expected no bucket of DDP's for a sharded model")
@@ -353,11 +339,9 @@ class ShardedHandle(Handle):
 
     def check_groups(self) -> None:
         """Refuses a model to more of which ``fully_shard`` was applied after `register`."""
-        model = None if self._whole is None else self._whole()
-        self._whole = None
-        if model is None:
-            return
-        if len(_private.sharded_groups(model)) != len(self._collectives):
+        model, self._whole = self._whole(), lambda: None
+        count = len(self._collectives)
+        if model is not None and len(_private.sharded_groups(model)) != count:
             raise FailedPreconditionError(
                 "the model has other parameter groups than when the hook was registered; "
                 "call fully_shard before register"
@@ -379,18 +363,13 @@ class ShardedHandle(Handle):
         for job in self._jobs.values():
             job.worker.post(job.modules.close)
 
-    def __repr__(self) -> str:
-        failed = f"failed: {self._error}" if self._error else ""
-        shape = "x".join(map(str, self._mesh.shape))
-        parts = [
-            self.hook,
+    def _facts(self) -> list[str]:
+        return [
             f"rank {self._meeting.rank} of {self._meeting.world_size}",
-            f"a mesh of {shape}",
+            f"a mesh of {'x'.join(map(str, self._mesh.shape))}",
             counted(len(self._by_name), "parameter"),
             counted(len(self._collectives), "parameter group"),
-            "closed" if self._closed else failed,
         ]
-        return f"<ddphook.torch.Handle: {', '.join(filter(None, parts))}>"
 
     def statistics(self) -> Statistics:
         self._check_usable()
@@ -513,11 +492,14 @@ def register(
     return ShardedHandle(model, groups, names, given)
 
 
+def _ranks(group: Any, kind: str) -> Any:
+    """Returns the process group of a parameter group's "shard"s or "replicate"s, or None."""
+    return getattr(group.mesh_info, f"{kind}_process_group", None)
+
+
 def _has_both(group: Any) -> bool:
     """Returns true if a group's mesh has replicas and shards."""
-    return hasattr(group.mesh_info, "replicate_process_group") and hasattr(
-        group.mesh_info, "shard_process_group"
-    )
+    return all(_ranks(group, kind) for kind in ("shard", "replicate"))
 
 
 def _trained(group: Any) -> Iterable[Any]:
@@ -530,8 +512,7 @@ def _size(parameter: Any) -> int:
 
 
 def _reduced_type(parameter: Any) -> torch.dtype:
-    dtype: torch.dtype = parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
-    return dtype
+    return parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
 
 
 def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
@@ -557,21 +538,16 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
         raise FailedPreconditionError(
             f"the model has a reduce-scatter of its own: {type(old[0]).__name__}"
         )
-    for kind in "shard", "replicate":
-        ranks = getattr(group.mesh_info, f"{kind}_process_group", None)
-        if ranks is not None and dist.get_backend(ranks) == "ddphook":
-            raise FailedPreconditionError(
-                "the model's mesh has a hook of its own; make it without backend_override"
-            )
-    if hasattr(group.mesh_info, "shard_process_group"):
+    shards, replicas = _ranks(group, "shard"), _ranks(group, "replicate")
+    if any(ranks and dist.get_backend(ranks) == "ddphook" for ranks in (shards, replicas)):
+        raise FailedPreconditionError(
+            "the model's mesh has a hook of its own; make it without backend_override"
+        )
+    if shards is not None:
         _sharded_model.check_scatter(given.scatters_with(group))
     for each in _trained(group):
-        dtype = _reduced_type(each)
-        if dtype not in _bucket.ELEMENT_TYPES:
-            raise UnsupportedError(
-                f"parameter '{names[each]}': expected gradients of float16, bfloat16, "
-                f"float32 or float64, but got {dtype}"
-            )
+        whose, dtype = f"parameter '{names[each]}': ", _reduced_type(each)
+        _bucket.check_tensor(each.sharded_param, whose, dtype)
 
 
 def _leave(jobs: list[_Job], process: int) -> list[_Job]:

@@ -11,7 +11,7 @@ from torch import nn
 from ddphook._errors import UnsupportedError
 from ddphook.report import counted
 from ddphook.torch import _private
-from ddphook.torch._hooks import Hook, check_scatters, check_unused
+from ddphook.torch._hooks import Hook, check_reduces, check_scatters
 
 
 def names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
@@ -28,21 +28,14 @@ def names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
 
 
 def check_hook(hook: Hook) -> None:
-    if hook.optimizer is not None:
-        raise UnsupportedError(
-            "an optimizer cannot run in the hook of a sharded model: FSDP makes the "
-            "gradients of shards after the hook; call optimizer.step()"
-        )
-    if hook.name == "post_local_sgd":
-        raise UnsupportedError(
-            "post_local_sgd averages whole parameters, which a sharded model does not have; use "
-            "set_requires_all_reduce(False) for local steps"
-        )
-    if hook.group is not None:
-        raise UnsupportedError(
-            "expected no process group in the hook's state: the model's mesh gives them"
-        )
-    check_unused(hook.state)
+    check_reduces(
+        hook,
+        local="post_local_sgd averages whole parameters, which a sharded model does not have; "
+        "use set_requires_all_reduce(False) for local steps",
+        optimizer="an optimizer cannot run in the hook of a sharded model: FSDP makes the "
+        "gradients of shards after the hook; call optimizer.step()",
+        group="the model's mesh gives them",
+    )
 
 
 def check_scatter(hook: Hook) -> None:

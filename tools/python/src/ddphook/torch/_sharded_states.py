@@ -30,15 +30,13 @@ def saved(
     is_scatter: bool,
 ) -> Saved:
     """Returns the states of a job of these FSDP parameters; the values are views."""
-    result: Saved = {role: {} for role in parts}
-    for role, values in parts.items():
-        for key, part in values.items():
-            name = key if isinstance(key, str) else ", ".join(key)
-            value = part
-            if kinds[role] not in _SHARED:
-                is_error = kinds[role] == "error" and not is_scatter
-                value = _placed(part, parameters[name.split(", ")[0]], is_error)
-            result[role][name] = value
+    result: Saved = {}
+    for (role, key), value in parts.items():
+        name = key if isinstance(key, str) else ", ".join(key)
+        if kinds[role] not in _SHARED:
+            is_error = kinds[role] == "error" and not is_scatter
+            value = _placed(value, parameters[name.split(", ")[0]], is_error)
+        result.setdefault(role, {})[name] = value
     return result
 
 
@@ -68,7 +66,7 @@ def load(
             # Only some parameters of a group had gradients in a step.
             if role not in kinds or not parameters.keys() >= set(name.split(", ")):
                 raise InvalidArgumentError(f"this model has no {role} of '{name}'")
-            parts[role][name] = torch.empty_like(_local(values[name]).flatten())
+            parts[role, name] = torch.empty_like(_local(values[name]).flatten())
     for role, mine in saved(parts, kinds, parameters, is_scatter).items():
         for name, value in mine.items():
             other = given.get(role, {}).get(name)

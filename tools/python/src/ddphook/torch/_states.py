@@ -3,7 +3,7 @@
 
 A module has the states of its bucket: error feedback, factors, a counter, a random
 generator. *Parts* are the same states by role and by parameter, independent of buckets,
-so that they can be saved, and transferred when DDP makes other buckets.
+so that they can be saved (see `nested`), and transferred when DDP makes other buckets.
 
 No function here is collective, and none may run concurrently with a step of the module.
 """
@@ -24,8 +24,8 @@ from ddphook.torch._bucket import ELEMENT_TYPES
 
 _log = logging.getLogger("ddphook")
 
-# role -> name of a parameter, or a tuple of names that share a value -> value
-Parts = dict[str, dict[Any, torch.Tensor]]
+# role, and name of a parameter or tuple of names that share a value -> value
+Parts = dict[tuple[str, Any], torch.Tensor]
 # role -> kind of the states of this role (docs/plan.md)
 Kinds = dict[str, str]
 
@@ -42,13 +42,12 @@ def kinds(plan: Mapping[str, Any]) -> Kinds:
 
 def read(module: _runtime.Module, role: str | None = None) -> Parts:
     """Copies all states of a module, or those of one role."""
-    parts: Parts = {}
-    for state, memory in _memory(module):
-        if role is not None and state["role"] != role:
-            continue
-        values = parts.setdefault(state["role"], {})
-        values.update({key: piece.clone() for key, piece in _pieces(state, memory)})
-    return parts
+    return {
+        key: piece.clone()
+        for state, memory in _memory(module)
+        if role in (None, state["role"])
+        for key, piece in _pieces(state, memory)
+    }
 
 
 def initial(plan: Mapping[str, Any]) -> Parts:
@@ -60,37 +59,41 @@ def initial(plan: Mapping[str, Any]) -> Parts:
         flat = torch.zeros(state["bytes"] // dtype.itemsize, dtype=dtype)
         if state["init"] == "mt19937":
             flat = generator_words(np.random.RandomState(state["seed"]))
-        merge(parts, {state["role"]: dict(_pieces(state, flat))})
+        parts.update(_pieces(state, flat))
     return parts
 
 
-def copied(parts: Parts) -> Parts:
-    return {
-        role: {key: value.clone() for key, value in values.items()}
-        for role, values in parts.items()
-    }
+def nested(parts: Parts) -> dict[str, dict[Any, torch.Tensor]]:
+    """Returns parts by role and then by key, as they are saved."""
+    result: dict[str, dict[Any, torch.Tensor]] = {}
+    for (role, key), value in parts.items():
+        result.setdefault(role, {})[key] = value
+    return result
+
+
+def flat(saved: Mapping[str, Mapping[Any, torch.Tensor]]) -> Parts:
+    """Returns the parts that `nested` was called with."""
+    return {(role, key): saved[role][key] for role in saved for key in saved[role]}
 
 
 def write(module: _runtime.Module, parts: Parts) -> None:
     """Sets the states of a module that ``parts`` contains, after `check`."""
     check(module, parts)
     for state, memory in _memory(module, changes=True):
-        given = parts.get(state["role"], {})
         for key, piece in _pieces(state, memory):
-            if key in given:
-                piece.copy_(given[key].reshape(piece.shape))
+            if key in parts:
+                piece.copy_(parts[key].reshape(piece.shape))
 
 
 def check(module: _runtime.Module, parts: Parts) -> None:
     """Refuses parts that have another number of elements than a module's states."""
     for state in module.plan["states"]:
         size = state["bytes"] // _DTYPES[state["dtype"]].itemsize
-        given = parts.get(state["role"], {})
         for key, piece in _pieces(state, torch.empty(size, device="meta")):
-            if key in given and given[key].numel() != piece.numel():
+            if key in parts and parts[key].numel() != piece.numel():
                 raise InvalidArgumentError(
                     f"expected {piece.numel()} elements of {state['role']} for "
-                    f"{key!r}, but got {given[key].numel()}"
+                    f"{key[1]!r}, but got {parts[key].numel()}"
                 )
 
 
@@ -100,41 +103,31 @@ def clear_errors(module: _runtime.Module) -> None:
         memory.zero_()
 
 
-def merge(into: Parts, parts: Parts) -> None:
-    """Adds parts to `into`, replacing existing ones."""
-    for role, values in parts.items():
-        into.setdefault(role, {}).update(values)
-
-
 def without_errors(parts: Parts, kinds: Kinds) -> Parts:
     """Returns the parts that are the same on all ranks: only errors differ between them."""
-    return {role: values for role, values in parts.items() if kinds.get(role) not in _ERRORS}
+    return {key: value for key, value in parts.items() if kinds.get(key[0]) not in _ERRORS}
 
 
 def warn_of_errors(roles: Iterable[str]) -> None:
     """Warns that error feedback of another rank was not loaded."""
     if roles:
         _log.warning(
-            "the states are of another rank or another number of ranks: "
-            "%s begin at zero",
+            "the states are of another rank or another number of ranks: %s begin at zero",
             ", ".join(sorted(roles)),
         )
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
-    return {
-        role: {key: value for key, value in values.items() if _names(key) <= names}
-        for role, values in parts.items()
-    }
+    return {key: value for key, value in parts.items() if _names(key[1]) <= names}
 
 
 def of_kind(parts: Parts, kinds: Kinds, kind: str) -> Parts:
-    return {role: dict(values) for role, values in parts.items() if kinds.get(role) == kind}
+    return {key: value for key, value in parts.items() if kinds.get(key[0]) == kind}
 
 
 def first(parts: Parts) -> torch.Tensor | None:
     """Returns the first of all values; none without values."""
-    return next((value for values in parts.values() for value in values.values()), None)
+    return next(iter(parts.values()), None)
 
 
 def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
@@ -176,7 +169,7 @@ def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
     for state, memory in _memory(module):
         if state["role"] == role and memory.numel() == flat.numel():
             values = flat.detach().reshape(-1).to("cpu", memory.dtype)
-            parts[role] = dict(_pieces(state, values))
+            parts.update(_pieces(state, values))
     return parts
 
 
@@ -194,11 +187,10 @@ def set_generator(module: _runtime.Module, words: torch.Tensor) -> None:
 def digest(parts: Parts, order: Any = None) -> str:
     """Returns a hash of the order and of the parts."""
     hasher = hashlib.sha256(repr(order or None).encode())
-    for role in sorted(parts):
-        for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
-            hasher.update(f"{role} {key} {value.dtype} ".encode())
-            bytes_ = value.contiguous().view(-1).view(torch.uint8)
-            hasher.update(bytes_.numpy().data)
+    for (role, key), value in sorted(parts.items(), key=lambda i: str(i[0])):
+        hasher.update(f"{role} {key} {value.dtype} ".encode())
+        bytes_ = value.contiguous().view(-1).view(torch.uint8)
+        hasher.update(bytes_.numpy().data)
     return hasher.hexdigest()
 
 
@@ -225,20 +217,21 @@ def _memory(
 
 def _pieces(
     state: Mapping[str, Any], flat: torch.Tensor
-) -> Iterator[tuple[Any, torch.Tensor]]:
-    """Yields views of a state's pieces, with their keys."""
+) -> Iterator[tuple[tuple[str, Any], torch.Tensor]]:
+    """Yields views of a state's pieces, with their keys among parts."""
+    role = state["role"]
     if state["dtype"] in ("i32", "i64"):
         # All gradients share the state's single value.
         for names in state["gradients"]:
             for name in names:
-                yield name, flat
+                yield (role, name), flat
         return
     begin = 0
     for shape, names in zip(state["shapes"], state["gradients"]):
         size = torch.Size(shape)
         piece = flat[begin : begin + size.numel()].view(size)
         begin += size.numel()
-        yield names[0] if len(names) == 1 else tuple(names), piece
+        yield (role, names[0] if len(names) == 1 else tuple(names)), piece
 
 
 def _names(key: Any) -> set[str]:
@@ -247,4 +240,4 @@ def _names(key: Any) -> set[str]:
 
 def names(parts: Parts) -> set[str]:
     """Returns the names of all parameters that have a part."""
-    return {name for values in parts.values() for key in values for name in _names(key)}
+    return {name for _, key in parts for name in _names(key)}

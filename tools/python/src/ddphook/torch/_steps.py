@@ -70,10 +70,9 @@ class Step:
             self.watch_call()
             self._has_ddp |= bool(ddp)
             results = compiled(*arguments)
-            for result in results:
-                if isinstance(result, torch.Tensor) and result.grad_fn is not None:
-                    self._await_backward(result.grad_fn)
-                    break
+            nodes = (r.grad_fn for r in results if isinstance(r, torch.Tensor))
+            if (node := next(filter(None, nodes), None)) is not None:
+                self._await_backward(node)
             return results
 
         return run

@@ -88,6 +88,7 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     function, lines = _as_function(step)
     outputs: list[_Output] = []
     draws = _random.Draws()
+    table = _decompositions.before_functionalization()
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
         with taken.given(arguments) as given:
@@ -104,6 +105,9 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             for number in states
         )
         return [value for _, value in leaves] + list(states.values())
+
+    def trace(arguments: list[torch.Tensor]) -> torch.fx.GraphModule:
+        return _functional(_trace(flat, arguments, table), arguments, draws)
 
     with contextlib.ExitStack() as stack:
         # A backend of torch.compile has its own trace, with dynamic shapes.
@@ -123,19 +127,12 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # An LSTM becomes cells.
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
-        table = _decompositions.before_functionalization()
         # As under torch.compile, dropout then stays one operator.
         stack.enter_context(_private.enable_python_dispatcher())
-        traced = _trace(flat, values, table)
-        module = _functional(traced, values, draws)
+        module = trace(values)
         graph = module.graph
         _check_operators(graph)
-        check_next(
-            module,
-            values,
-            taken,
-            lambda more: _functional(_trace(flat, more, table), more, draws),
-        )
+        check_next(module, values, taken, trace)
     places = [
         path + _describe_first(taken.first.get(number))
         for number, path in enumerate(taken.paths)
