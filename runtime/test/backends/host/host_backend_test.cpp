@@ -26,6 +26,7 @@
 
 using namespace ddphook;
 using namespace ddphook::host;
+using ddphook::test::groupOnOneMachine;
 using ddphook::test::plainSum;
 
 namespace {
