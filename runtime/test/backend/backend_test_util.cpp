@@ -109,21 +109,6 @@ void BackendTest::runAlone(const std::function<void(Rank &)> &body,
   backend->device_destroy(rank.device);
 }
 
-ddphook_communicator_config_t
-test::groupOnOneMachine(int size, int rank,
-                        const ddphook_backend_store_t &store, const char *key) {
-  static const int32_t ranks[] = {0, 1, 2, 3, 4, 5, 6, 7};
-  ddphook_communicator_config_t config = {};
-  config.struct_size = sizeof(config);
-  config.size = size;
-  config.rank = rank;
-  config.world_ranks = ranks;
-  config.one_machine = 1;
-  config.store = &store;
-  config.key = key;
-  return config;
-}
-
 bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
                            const GroupOptions &options) {
   MemoryStore store;

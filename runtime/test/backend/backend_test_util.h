@@ -49,9 +49,20 @@ struct GroupOptions {
 
 /// Returns the configuration of the group of the ranks 0 to `size` - 1, at most
 /// 8, for one of them; all are on one machine, and meet in `store` under `key`.
-ddphook_communicator_config_t
+inline ddphook_communicator_config_t
 groupOnOneMachine(int size, int rank, const ddphook_backend_store_t &store,
-                  const char *key);
+                  const char *key) {
+  static const int32_t ranks[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  ddphook_communicator_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.size = size;
+  config.rank = rank;
+  config.world_ranks = ranks;
+  config.one_machine = 1;
+  config.store = &store;
+  config.key = key;
+  return config;
+}
 
 /// Memory of a rank's device.
 class DeviceArray {
