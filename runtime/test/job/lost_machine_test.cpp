@@ -271,6 +271,13 @@ const Job kJobs[] = {
     {"OneSlowLink", -1, -1, broadcastsUnevenly, "OK", world, 10},
 };
 
+/// On a busy machine, the system's own probes may be first to find the silence.
+bool isExpected(const Job &job, const std::string &text) {
+  return text.find(job.expected) != std::string::npos ||
+         (job.expected == lost &&
+          text.find("Connection timed out") != std::string::npos);
+}
+
 } // namespace
 
 /// What the runtime calls in this program.
@@ -298,8 +305,7 @@ TEST(LostMachine, IsKnownInAllThatAJobDoes) {
     return runRank(kJobs[job], process % world, portOfJob[job], shared[job]);
   });
   for (int process = 0; process < jobs * world; ++process)
-    EXPECT_NE(results[process].text.find(kJobs[process / world].expected),
-              std::string::npos)
+    EXPECT_TRUE(isExpected(kJobs[process / world], results[process].text))
         << kJobs[process / world].name << ", rank " << process % world << ": "
         << results[process].text << " after " << results[process].seconds
         << " s";
