@@ -127,7 +127,7 @@ public:
                   void *rest) {
     DDPHOOK_TRY(checkKept(keep, count));
     takeLargest(static_cast<const float *>(in), count, keep, entries,
-                static_cast<float *>(rest));
+                static_cast<float *>(rest), candidates);
     return Status::ok();
   }
   Status densify(const void *entries, int64_t parts, int64_t keep, void *out,
@@ -135,8 +135,8 @@ public:
     if (addEntries(entries, parts, keep, static_cast<float *>(out), count))
       return Status::ok();
     return error(DDPHOOK_DATA_LOSS,
-                 "expected indices below %lld for a rank's largest elements, "
-                 "but got larger ones",
+                 "expected ascending indices below %lld for a rank's largest "
+                 "elements, but got others",
                  static_cast<long long>(count));
   }
   void isFinite(const void *in, int64_t count, int32_t dtype, int32_t *result);
@@ -234,6 +234,7 @@ private:
 
   /// For kernels only; collectives run on one thread.
   std::unique_ptr<ThreadPool> pool;
+  Candidates candidates;
 };
 
 } // namespace ddphook::host

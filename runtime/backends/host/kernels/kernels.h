@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace ddphook::host {
 
@@ -91,16 +92,24 @@ void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
 
 // The functions sparsify and densify of compiled.h, for f32 arrays.
 
+/// Elements that may be among the largest, and their indices, which ascend.
+struct Candidates {
+  std::vector<float> values;
+  std::vector<int32_t> places;
+  int64_t count = 0;
+  uint32_t least = 0; ///< No magnitude is smaller.
+};
+
 /// Writes to `entries` the `keep` elements of `in` of largest magnitude,
 /// ordered by index, followed by their indices, as int32_t. `rest` is `in` with
 /// zeros at these and, if `keep` > 0, where `in` is not finite; it may be `in`.
-/// 0 <= `keep` <= `n` < 2^31.
+/// 0 <= `keep` <= `n` < 2^31. `scratch` is faster if it is used again.
 void takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
-                 float *rest);
+                 float *rest, Candidates &scratch);
 
 /// Computes out[i] = the sum of the entries with index i in all `parts` results
 /// of takeLargest(), which are contiguous. Returns false, with `out` undefined,
-/// if an index is outside the array.
+/// if the indices of a result do not ascend within the array.
 bool addEntries(const void *entries, int64_t parts, int64_t keep, float *out,
                 int64_t n);
 

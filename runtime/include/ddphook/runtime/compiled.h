@@ -228,9 +228,9 @@ DDPHOOK_API void ddphook_rt_sparsify(ddphook_module_t *module, int64_t keep,
 
 /* Computes out[i], in f32, = the sum of all entries with index i, in their
  * order, or 0 if there are none. `entries` holds `parts` results of
- * ddphook_rt_sparsify() with `keep`. An index beyond `count` is DATA_LOSS. A
- * device may rely on ascending indices within a part: a violation is DATA_LOSS,
- * too, and the next call that waits for the device returns it. */
+ * ddphook_rt_sparsify() with `keep`. Indices that do not ascend below `count`
+ * within a part are DATA_LOSS, which a device returns from the next call that
+ * waits for it. */
 DDPHOOK_API void ddphook_rt_densify(ddphook_module_t *module,
                                     const void *entries, int64_t parts,
                                     int64_t keep, void *out, int64_t count);
