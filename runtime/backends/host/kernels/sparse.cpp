@@ -115,7 +115,7 @@ static uint32_t takeFrom(const Candidates &from, int64_t keep, float *values,
   const auto last = within.begin() + ofBucket - 1;
   std::nth_element(within.begin(), last, within.end(), std::greater<>());
   const uint32_t least = *last;
-  // Of equal ones, the first are taken.
+  // The first ones of equal magnitude are taken.
   auto ofLeast = std::count(within.begin(), last + 1, least);
   int64_t taken = 0;
   for (int64_t i = 0; i < from.count; ++i) {
