@@ -377,6 +377,37 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
                   what);
 }
 
+/// Each rank encodes its part, and decodes those of all ranks.
+Status CudaCommunicator::enqueueEncodedGather(
+    const CollectiveOperation &operation, const Encoding &encoding,
+    const void *in, void *out, cudaStream_t stream, cudaEvent_t begin) {
+  const Dtype dtype = operation.type();
+  // Every part is laid out as an array of its own.
+  EncodedParts part = partsOf(operation, encoding, size);
+  char *const all = static_cast<char *>(encoded);
+  char *const own = all + rank * part.bytes;
+  part.count = partOf(operation.count, size, rank).size();
+  DDPHOOK_TRY(toStatus(encodeParts(stream, in, dtype, part, /*ranks=*/1, own,
+                                   /*rounding=*/std::nullopt),
+                       what));
+  // NCCL sees codes as four-byte numbers.
+  if (nccl)
+    DDPHOOK_TRY(communicate(CollectiveKind::AllGather, own, all,
+                            part.bytes / dtypeSize(Dtype::F32), Dtype::F32,
+                            stream, begin));
+  for (int peer = 0; peer < size; ++peer) {
+    const ElementRange range = partOf(operation.count, size, peer);
+    part.count = range.size();
+    DDPHOOK_TRY(toStatus(
+        decodeParts(stream, all + peer * part.bytes, part, /*first=*/0,
+                    /*number=*/1,
+                    static_cast<char *>(out) + range.begin * dtypeSize(dtype),
+                    dtype),
+        what));
+  }
+  return Status::ok();
+}
+
 /// Every rank encodes its array and adds the gathered codes of all ranks.
 Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
                                        const Encoding &encoding, const void *in,
@@ -404,10 +435,14 @@ Status CudaCommunicator::enqueue(const CollectiveOperation &operation,
                                  const void *in, void *out, cudaStream_t stream,
                                  cudaEvent_t begin) {
   const auto kind = operation.collectiveKind();
-  if (auto encoding = operation.codes())
-    return encoding->isAffine()
-               ? enqueueAffine(operation, *encoding, in, out, stream, begin)
-               : enqueueEncoded(operation, *encoding, in, out, stream, begin);
+  if (auto encoding = operation.codes()) {
+    const auto function = encoding->isAffine()
+                              ? &CudaCommunicator::enqueueAffine
+                          : kind == CollectiveKind::AllGather
+                              ? &CudaCommunicator::enqueueEncodedGather
+                              : &CudaCommunicator::enqueueEncoded;
+    return (this->*function)(operation, *encoding, in, out, stream, begin);
+  }
   // With one rank all kinds of collectives are the same.
   if (!nccl || kind == CollectiveKind::AllReduce)
     return enqueueAllReduce(operation, in, out, stream, begin);

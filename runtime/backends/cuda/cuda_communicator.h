@@ -49,6 +49,10 @@ private:
   Status enqueueEncoded(const CollectiveOperation &operation,
                         const Encoding &encoding, const void *in, void *out,
                         cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueEncodedGather(const CollectiveOperation &operation,
+                              const Encoding &encoding, const void *in,
+                              void *out, cudaStream_t stream,
+                              cudaEvent_t begin);
   Status enqueueAffine(const CollectiveOperation &operation,
                        const Encoding &encoding, const void *in, void *out,
                        cudaStream_t stream, cudaEvent_t begin);
