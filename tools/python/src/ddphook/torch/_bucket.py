@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -140,9 +140,10 @@ class Gathered:
     parts: int
     dtype: torch.dtype
     wire: str
-    names: tuple[str, ...] = ()
+    index: ClassVar[int] = 0
+    names: ClassVar[tuple[str, ...]] = ()
 
-    def text(self, groups: str, _: Any = None) -> str:
+    def text(self, groups: str, _: object = None) -> str:
         """Returns the module that takes this rank's part and returns the whole."""
         part, whole = (
             tensor_type([size], self.dtype) for size in (self.size // self.parts, self.size)

@@ -232,10 +232,12 @@ class _Collectives:
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
         parameters = list(_sharded_model.trained(self._group))
-        layouts = {self._shards: self._layout_of_scatter, self._replicas: self._layout}
-        if job not in layouts or not parameters:
+        if job not in (self._shards, self._replicas) or not parameters:
             return []
-        return [layouts[job](parameters, _sharded_model.reduced_type(parameters[0]), "mean")]
+        dtype = _sharded_model.reduced_type(parameters[0])
+        if job is self._shards:
+            return [self._layout_of_scatter(parameters, dtype, "mean")]
+        return [self._layout(parameters, dtype, "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
