@@ -314,6 +314,8 @@ class ShardedHandle(Handle):
         for number, (group, three) in enumerate(zip(groups, made), 1):
             each = _Collectives(self, number, group, names, given.wire, three)
             self._collectives.append(each)
+        # After an error, FSDP may go on without communication, or wait for other ranks.
+        self._check = model.register_forward_pre_hook(self._raise_failure, prepend=True)
 
     @property
     def hook(self) -> str:
@@ -362,8 +364,7 @@ class ShardedHandle(Handle):
 
         def task() -> None:
             try:
-                if self._error is not None:
-                    raise self._error
+                self._raise_failure()
                 work()
             except BaseException as error:
                 self._fail(error)
@@ -390,6 +391,9 @@ class ShardedHandle(Handle):
 
     def _wait(self, future: Future[None]) -> None:
         wait([future])
+        self._raise_failure()
+
+    def _raise_failure(self, *_: Any) -> None:
         if self._error is not None:
             raise self._error
 
@@ -453,7 +457,6 @@ class ShardedHandle(Handle):
         ranks raise the error, and nothing has changed.
         """
         self._check_usable()
-        self._loads += 1
         loaded: list[tuple[_Job, _states.Parts, _states.Kinds]] = []
         refusal, mine = "", {}
         try:
@@ -464,7 +467,8 @@ class ShardedHandle(Handle):
                 mine[f"{ranks}, {job.kind}"] = _states.digest(common)
         except Exception as error:  # noqa: BLE001 - all ranks raise it.
             refusal = str(error) or repr(error)
-        texts = self._meeting.all_gather(f"load {self._loads}", json.dumps([refusal, mine]))
+        own = json.dumps([refusal, mine])
+        texts = self._meeting.all_gather("loaded states", own, "load states")
         digests: dict[str, str] = {}
         for rank, (text, given) in enumerate(map(json.loads, texts)):
             if text:
@@ -499,6 +503,7 @@ class ShardedHandle(Handle):
         if self._closed:
             return
         self._closed = True
+        self._check.remove()
         for each in self._collectives:
             each.restore()
         open_handles.discard(self)
