@@ -136,6 +136,18 @@ class Codes:
         return model.run_hook(self.hook, tensors, True)[0].data
 
 
+class Gathers:
+    """What a `gather_hook` makes of parameters: each rank's rows, encoded and decoded."""
+
+    def __init__(self, code, block=0):
+        self.encoding = (code, block)
+
+    def gather(self, arrays, shards):
+        parts = flat(arrays, shards).reshape(shards, -1)
+        sent = [quantization_model.encode(part, *self.encoding) for part in parts]
+        return unflat(np.concatenate(list(map(quantization_model.decode, sent))), arrays, shards)
+
+
 class PowerSGD:
     """PowerSGD between replicas; each shard has a model, in which groups are buckets."""
 
@@ -160,14 +172,20 @@ class Exempt:
         self.word, self.hooks = word, (hook, exempt_hook)
 
 
-def modelled(shape, steps, hook, shard_hook=None, lr=RATE):
-    """Returns the parameters after training; `hook` and `shard_hook` are as for register."""
+def modelled(shape, steps, hook, shard_hook=None, lr=RATE, gathers=None):
+    """Returns the parameters after training; hooks are as for register. With `gathers`,
+    gradients are those of the gathered parameters."""
     replicas, shards = (1, *shape)[-2:]
     scatter, between = (shard_hook, hook) if len(shape) > 1 else (hook, None)
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     parameters = dict(net.named_parameters())
     for step in range(steps):
+        exact = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        for names in GROUPS if gathers else []:
+            found = gathers.gather([exact[name].numpy() for name in names], shards)
+            for name, value in zip(names, found):
+                parameters[name].data = torch.from_numpy(value.copy())
         gradients = []
         for rank in range(replicas * shards):
             optimizer.zero_grad()
@@ -177,6 +195,7 @@ def modelled(shape, steps, hook, shard_hook=None, lr=RATE):
             arrays = [[rank[name] for name in names] for rank in gradients]
             means = _group(number, names, arrays, replicas, shards, scatter, between)
             for name, mean in zip(names, means):
+                parameters[name].data = exact[name]
                 parameters[name].grad = torch.from_numpy(mean)
         optimizer.step()
     return values(net)

@@ -83,12 +83,43 @@ def test_an_error_of_one_rank_ends_the_others(phase):
     assert other[0] == "raised" and "ddphook" in other[1] + "RuntimeError", other
 
 
+def _lone_loads(rank):
+    net, plain = sharded.sharded((2,)), sharded.sharded((2,))
+    handle = ddphook.torch.register(net, "int4", timeout=120)
+    sharded.train(net, 1)
+    state = handle.state_dict()
+    meeting, timeout_s = handle._meeting, handle._meeting.timeout_s
+    for lone in 0, 1:
+        meeting.timeout_s = 0.2
+        if rank == lone:
+            # Not even a load that the other rank gave up before counts.
+            with pytest.raises(ddphook.DeadlineExceededError, match="for rank . to load states"):
+                handle.load_state_dict(state)
+        meeting.timeout_s = timeout_s
+        dist.barrier()
+    sharded.train(net, 2, first=1)
+    with ddphook.torch.register(plain, "int4", timeout=120):
+        sharded.train(plain, 3)
+    assert not sharded.difference(sharded.values(net), sharded.values(plain))
+    handle.load_state_dict(state)
+    sharded.train(net, 1)
+    handle.close()
+
+
+def test_a_load_that_one_rank_takes_changes_nothing():
+    ranks.run(2, _lone_loads)
+
+
 def _closed(rank):
     net = sharded.sharded((2,))
     handle = ddphook.torch.register(net, "int8", timeout=TIMEOUT_S)
     sharded.train(net, 1)
     if rank == 1:
         handle.close()
+    else:
+        with pytest.raises(ddphook.Error):
+            sharded.train(net, 1)
+    # FSDP would go on without any communication.
     sharded.train(net, 1)
 
 

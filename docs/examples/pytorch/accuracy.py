@@ -10,6 +10,9 @@ Prints a table in Markdown, or puts it into a page, between two lines
 
     <!-- small GPT, written by docs/examples/pytorch/accuracy.py -->
     <!-- end of small GPT -->
+
+With --sharded, fully_shard is applied to the models, and the all-gathers of parameters have
+the hooks.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import gpt  # Finds shared.
 import shared
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,6 +48,12 @@ HOOKS = {
         }
         for rank in (8, 4, 2)
     },
+}
+# For all-gathers of parameters.
+SHARDED = {
+    "none": {},
+    **{name: {"gather_hook": name} for name in ("bf16", "int8", "fp8")},
+    "int4": {"gather_hook": ddphook.Int4(error_feedback=False)},
 }
 WIDTH, LAYERS, HEADS, CONTEXT = 64, 2, 4, 32
 
@@ -76,10 +86,20 @@ class Task(gpt.Task):
         return (sums[0] / sums[2]).item(), (sums[1] / sums[2]).item()
 
 
-def train(task, options, steps, seed):
+def shard(model):
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
+def train(task, options, steps, seed, is_sharded):
     """Accuracy and loss on the unseen text, and what a rank sends in a step."""
     torch.manual_seed(seed)
-    ddp = DistributedDataParallel(task.make_model(), gradient_as_bucket_view=True)
+    model = task.make_model()
+    if is_sharded:
+        ddp, options = shard(model), {"hook": "allreduce", **options}
+    else:
+        ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = task.make_optimizer(ddp.parameters())
     handle = options and ddphook.torch.register(ddp, **options)
     for step in range(steps):
@@ -90,8 +110,10 @@ def train(task, options, steps, seed):
     sent = sum(p.numel() * p.element_size() for p in ddp.parameters())
     if handle:
         sent = handle.statistics()["wire_bytes"] // steps
+    tested = task.test(ddp if is_sharded else ddp.module)
+    if handle:
         handle.close()
-    return *task.test(ddp.module), sent
+    return *tested, sent
 
 
 def spread(values, digits):
@@ -123,7 +145,8 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hooks", nargs="+", choices=HOOKS, default=list(HOOKS))
+    parser.add_argument("--hooks", nargs="+", choices=HOOKS | SHARDED)
+    parser.add_argument("--sharded", action="store_true", help="hooks of all-gathers")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tiny", action="store_true", help="a model for tests")
@@ -133,9 +156,10 @@ def main():
     dist.init_process_group("gloo")
     task = Task(arguments.tiny)
     results = {}
-    for name in arguments.hooks:
+    hooks = SHARDED if arguments.sharded else HOOKS
+    for name in arguments.hooks or hooks:
         results[name] = [
-            train(task, HOOKS[name], arguments.steps, seed)
+            train(task, hooks[name], arguments.steps, seed, arguments.sharded)
             for seed in range(arguments.seeds)
         ]
         if dist.get_rank() == 0:

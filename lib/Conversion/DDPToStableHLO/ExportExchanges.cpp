@@ -31,9 +31,9 @@ TensorValue FunctionExporter::resize(TensorValue flat, int64_t size) {
 FailureOr<DenseIntElementsAttr>
 FunctionExporter::getRanks(CollectiveOpInterface op) {
   Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
-  if (op.getReductionAttr() && isa_and_nonnull<EncodedType>(wire))
+  if (isa_and_nonnull<EncodedType>(wire))
     return refuse(op) << " with the wire type " << wire
-                      << ", for whose sums StableHLO has no operation";
+                      << ", for which StableHLO has no operation";
   return context.groups.lookup(op.getGroupAttr(), op);
 }
 

@@ -356,6 +356,33 @@ Status CudaCommunicator::enqueueEncoded(const Call &call,
                            out, dtype));
 }
 
+/// Each rank encodes its part, and decodes those of all ranks.
+Status CudaCommunicator::enqueueEncodedGather(const Call &call,
+                                              const Encoding &encoding) {
+  const auto &[operation, in, out, stream, begin] = call;
+  const Dtype dtype = operation.type();
+  // Every part is laid out as an array of its own.
+  EncodedParts part = partsOf(operation, encoding, size);
+  char *const all = static_cast<char *>(encoded);
+  char *const own = all + rank * part.bytes;
+  part.count = partOf(operation.count, size, rank).size();
+  DDPHOOK_TRY(check(encodeParts(stream, in, dtype, part, /*ranks=*/1, own,
+                                /*rounding=*/std::nullopt)));
+  // NCCL sees codes as four-byte numbers.
+  if (nccl)
+    DDPHOOK_TRY(communicate(call, CollectiveKind::AllGather, own, all,
+                            part.bytes / dtypeSize(Dtype::F32), Dtype::F32));
+  for (int peer = 0; peer < size; ++peer) {
+    const ElementRange range = partOf(operation.count, size, peer);
+    part.count = range.size();
+    DDPHOOK_TRY(check(decodeParts(
+        stream, all + peer * part.bytes, part, /*first=*/0,
+        /*number=*/1, static_cast<char *>(out) + range.begin * dtypeSize(dtype),
+        dtype)));
+  }
+  return Status::ok();
+}
+
 /// Every rank encodes its array and adds the gathered codes of all ranks.
 Status CudaCommunicator::enqueueAffine(const Call &call,
                                        const Encoding &encoding) {
@@ -378,9 +405,14 @@ Status CudaCommunicator::enqueueAffine(const Call &call,
 Status CudaCommunicator::enqueue(const Call &call) {
   const CollectiveOperation &operation = call.operation;
   const auto kind = operation.collectiveKind();
-  if (auto encoding = operation.codes())
-    return encoding->isAffine() ? enqueueAffine(call, *encoding)
-                                : enqueueEncoded(call, *encoding);
+  if (auto encoding = operation.codes()) {
+    const auto function = encoding->isAffine()
+                              ? &CudaCommunicator::enqueueAffine
+                          : kind == CollectiveKind::AllGather
+                              ? &CudaCommunicator::enqueueEncodedGather
+                              : &CudaCommunicator::enqueueEncoded;
+    return (this->*function)(call, *encoding);
+  }
   // With one rank all kinds of collectives are the same.
   if (!nccl || kind == CollectiveKind::AllReduce)
     return enqueueAllReduce(call);

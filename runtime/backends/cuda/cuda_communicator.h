@@ -50,6 +50,7 @@ private:
   Status enqueueReduceScatter(const Call &call);
   Status enqueueAllGather(const Call &call);
   Status enqueueEncoded(const Call &call, const Encoding &encoding);
+  Status enqueueEncodedGather(const Call &call, const Encoding &encoding);
   Status enqueueAffine(const Call &call, const Encoding &encoding);
   /// True if a reduce-scatter or all-gather uses the staging buffer: with casts
   /// or divisions, and if NCCL's parts of equal size are not those of the

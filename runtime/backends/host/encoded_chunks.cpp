@@ -199,7 +199,8 @@ void host::reduceAlone(const CollectiveDesc &desc, const void *in, void *out) {
       chunks.average(&memory, begin, count, out);
       continue;
     }
-    chunks.sum(&memory, begin, count, {0, count}, memory);
+    if (isReduction(desc.collectiveKind()))
+      chunks.sum(&memory, begin, count, {0, count}, memory);
     chunks.decode(memory, begin, count, {0, count}, out);
   }
 }

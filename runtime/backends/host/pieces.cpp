@@ -38,7 +38,8 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
 
 int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
   if (desc.encoding)
-    return desc.wireBytes();
+    return desc.wireBytesOf(
+        inputElements(desc.collectiveKind(), desc.count, size));
   const int64_t elements =
       !desc.window ? inputElements(desc.collectiveKind(), desc.count, size)
       : desc.is(CollectiveKind::AllGather) ? desc.window->size()
@@ -71,8 +72,9 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
     for (auto owner = static_cast<int>(ranks.begin); owner < ranks.end;
          ++owner) {
       const ElementRange range = encodedPiece(chunk, owner);
-      encodeArray(elementAt(in, desc.type(), range.begin), desc.type(),
-                  range.size(), *desc.codes(), place(memory, chunk, owner),
+      const int64_t first = hasPieceForEach() ? range.begin : firstOf(chunk);
+      encodeArray(elementAt(in, desc.type(), first), desc.type(), range.size(),
+                  *desc.codes(), place(memory, chunk, owner),
                   from(desc.roundingOf(rank), range.begin));
     }
     return;
@@ -98,10 +100,11 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
 Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
   if (desc.encoding) {
     const ElementRange ranks = owners(chunk);
-    if (to < ranks.begin || to >= ranks.end)
+    if (hasPieceForEach() && (to < ranks.begin || to >= ranks.end))
       return {0, 0};
-    const int64_t elements = encodedPiece(chunk, to).size();
-    return {(to - ranks.begin) * pieceBytes,
+    const int64_t elements =
+        encodedPiece(chunk, hasPieceForEach() ? to : from).size();
+    return {hasPieceForEach() ? (to - ranks.begin) * pieceBytes : 0,
             elements == 0 ? 0 : scaleRoom + desc.codes()->codeBytes(elements)};
   }
   const int64_t bytes = dtypeSize(wire);
@@ -158,7 +161,7 @@ void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
 
 void Pieces::take(const void *in, void *const *memories, int64_t chunk,
                   void *out, Stores stores) {
-  if (desc.encoding)
+  if (desc.encoding && hasPieceForEach())
     return sumCodes(memories, chunk, out);
   switch (desc.collectiveKind()) {
   case CollectiveKind::AllReduce:
@@ -176,17 +179,21 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
     for (int k = 0; k < size; ++k) {
       const int from = (rank + k) % size;
       const ElementRange range = piece(chunk, from);
-      const int64_t place = hasPieceForEach() ? rank * pieceElements : 0;
-      castArray(elementAt(memories[from], wire, place), wire,
-                elementAt(out, desc.type(), range.begin), desc.type(),
-                range.size(), stores);
+      void *const to = elementAt(out, desc.type(), range.begin);
+      const int64_t first = hasPieceForEach() ? rank * pieceElements : 0;
+      if (desc.encoding)
+        decodeArray(place(memories[from], chunk, rank), *desc.codes(),
+                    range.size(), to, desc.type(), stores);
+      else
+        castArray(elementAt(memories[from], wire, first), wire, to, desc.type(),
+                  range.size(), stores);
     }
     return;
   }
 }
 
 //===----------------------------------------------------------------------===//
-// Reduce-scatters in an encoding.
+// Encodings.
 //===----------------------------------------------------------------------===//
 
 static int64_t roundUp(int64_t n, int64_t unit) {
@@ -204,7 +211,8 @@ void Pieces::chooseEncoded(int64_t bytes) {
     return roundUp(encoding.scaleBytes(elements), line) +
            roundUp(encoding.codeBytes(elements), line);
   };
-  ownersOfChunk = std::clamp<int64_t>(bytes / room(least), 1, size);
+  const int64_t most = hasPieceForEach() ? size : 1;
+  ownersOfChunk = std::clamp<int64_t>(bytes / room(least), 1, most);
   // Rounding adds less to many blocks than to one.
   pieceElements =
       std::max<int64_t>(1, bytes / (ownersOfChunk * room(least))) * least;
@@ -212,7 +220,7 @@ void Pieces::chooseEncoded(int64_t bytes) {
   scaleRoom = roundUp(encoding.scaleBytes(pieceElements), line);
   pieceBytes = room(pieceElements);
   chunkCount = (extent + pieceElements - 1) / pieceElements *
-               ((size + ownersOfChunk - 1) / ownersOfChunk);
+               ((most + ownersOfChunk - 1) / ownersOfChunk);
   summed.resize(static_cast<size_t>(pieceBytes));
   decoded.resize(static_cast<size_t>(unit * dtypeSize(desc.type())));
 }
@@ -228,12 +236,16 @@ ElementRange Pieces::span(int owner) const {
 
 /// Returns the ranks of which a chunk holds pieces.
 ElementRange Pieces::owners(int64_t chunk) const {
+  if (!hasPieceForEach())
+    return {rank, rank + 1};
   const int64_t groups = (size + ownersOfChunk - 1) / ownersOfChunk;
   const int64_t begin = chunk % groups * ownersOfChunk;
   return {begin, std::min<int64_t>(size, begin + ownersOfChunk)};
 }
 
 ElementRange Pieces::encodedPiece(int64_t chunk, int owner) const {
+  if (!hasPieceForEach())
+    return piece(chunk, owner);
   const int64_t groups = (size + ownersOfChunk - 1) / ownersOfChunk;
   const ElementRange all = span(owner);
   const int64_t begin =

@@ -8,7 +8,8 @@
 // Sums match those of an all-reduce of the whole array, bit for bit: the order
 // of additions depends on an element's index in it. With an encoding, the
 // pieces of a part consist of the blocks that it touches, as in an all-reduce;
-// a block that two parts share is sent to both.
+// a block that two parts share is sent to both. In an all-gather blocks begin
+// at each part.
 
 #pragma once
 

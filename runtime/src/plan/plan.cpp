@@ -193,7 +193,7 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
                       int64_t ranks) {
   const CollectiveKind kind = collective.collectiveKind();
   const std::string name = collectiveName(kind);
-  if (collective.encoding && !isReduction(kind))
+  if (collective.encoding && !mayHaveWireType(kind))
     at["encoding"].fail("no encoding for " + name);
   if (collective.isAffine() && kind != CollectiveKind::AllReduce)
     at["encoding"].fail("an encoding without a zero point for " + name);
@@ -283,7 +283,8 @@ static void readCollective(const Reader &at, const Names &buckets,
   collective.group = static_cast<size_t>(at["group"].integer(0, groups - 1));
   collective.stream = at["stream"].integer(-1, INT64_MAX);
   if (collective.stream >= 0 &&
-      (!collective.encoding || collective.codes()->kind() != CodeKind::SCALED))
+      (!isReduction(collective.collectiveKind()) || !collective.encoding ||
+       collective.codes()->kind() != CodeKind::SCALED))
     at["stream"].fail("-1 without codes that have a scale for each block");
   if (at.isOk())
     readError(at, states, *plan, &collective);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Encoded all-reduces and reduce-scatters of ranks as threads, over every
-// transport of every backend, to the bit against one process that encodes what
-// all ranks have: all codes, both roundings, and errors that are fed back.
+// Encoded all-reduces, reduce-scatters and all-gathers of ranks as threads,
+// over every transport of every backend, to the bit against one process that
+// encodes what all ranks have: all codes, both roundings, and errors that are
+// fed back.
 
 #include "backend/backend_test_util.h"
 
@@ -26,20 +27,20 @@ struct Case {
   Encoding encoding;
   Dtype dtype;
   int64_t count;
-  bool isScatter, divide, isStochastic, hasError;
+  CollectiveKind kind;
+  bool divide, isStochastic, hasError;
   unsigned seed;
 
   std::string name() const {
-    return std::string(isScatter ? "reduce-scatter" : "all-reduce") + " of " +
-           std::to_string(count) + " " + dtypeName(dtype) + " as " +
-           encoding.describe() + (divide ? ", mean" : ", sum") +
+    return describeCollective(kind) + " of " + std::to_string(count) + " " +
+           dtypeName(dtype) + " as " + encoding.describe() +
+           (divide ? ", mean" : ", sum") +
            (isStochastic ? ", stochastic" : "") +
            (hasError ? ", with an error" : "");
   }
   ddphook_collective_t operation(void *error) const {
     CollectiveOperation result(count, dtype, std::nullopt, divide, encoding);
-    if (isScatter)
-      result.kind = DDPHOOK_REDUCE_SCATTER;
+    result.kind = static_cast<int32_t>(kind);
     if (isStochastic)
       result.rounding = {1, /*share=*/2, /*stream=*/0x123456789abcdef,
                          /*step=*/static_cast<int64_t>(seed)};
@@ -49,6 +50,18 @@ struct Case {
   std::vector<char> values(int rank) const {
     return randomValues(dtype, count, seed + 1000 * static_cast<unsigned>(rank),
                         /*withSpecial=*/seed % 5 == 0);
+  }
+  /// What a rank puts in; behind a short part there is poison.
+  std::vector<char> input(int rank, int ranks) const {
+    std::vector<char> result = values(rank);
+    if (kind != CollectiveKind::AllGather)
+      return result;
+    const auto bytes = static_cast<size_t>(dtypeSize(dtype));
+    const ElementRange own = partOf(count, ranks, rank);
+    result.resize(static_cast<size_t>(own.size()) * bytes);
+    result.resize(static_cast<size_t>(partElements(count, ranks)) * bytes,
+                  '\xff');
+    return result;
   }
   /// What was lost before.
   std::vector<char> error(int rank) const {
@@ -92,8 +105,29 @@ std::vector<char> averageOfCodes(const Case &test, int ranks) {
   return result;
 }
 
+/// By the host's kernels: every rank's part, encoded and decoded.
+std::vector<char> decodedParts(const Case &test, int ranks) {
+  const int64_t bytes = dtypeSize(test.dtype);
+  std::vector<char> result(static_cast<size_t>(test.count * bytes));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ElementRange own = partOf(test.count, ranks, rank);
+    std::vector<char> memory(
+        static_cast<size_t>(test.encoding.bytes(own.size())) + 1);
+    const host::EncodedArray codes = {
+        memory.data(), memory.data() + test.encoding.codeBytes(own.size())};
+    host::encodeArray(test.input(rank, ranks).data(), test.dtype, own.size(),
+                      test.encoding, codes);
+    host::decodeArray(codes, test.encoding, own.size(),
+                      result.data() + own.begin * bytes, test.dtype);
+  }
+  return result;
+}
+
 /// By the host's kernels, of the whole array.
 std::vector<Outcome> expected(const Case &test, int ranks) {
+  if (test.kind == CollectiveKind::AllGather)
+    return std::vector<Outcome>(static_cast<size_t>(ranks),
+                                {decodedParts(test, ranks), {}});
   if (test.encoding.isAffine())
     return std::vector<Outcome>(static_cast<size_t>(ranks),
                                 {averageOfCodes(test, ranks), {}});
@@ -138,7 +172,7 @@ std::vector<Outcome> expected(const Case &test, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<char> &result = outcomes[static_cast<size_t>(rank)].result;
     result = whole;
-    if (!test.isScatter)
+    if (test.kind == CollectiveKind::AllReduce)
       continue;
     const ElementRange own = partOf(test.count, ranks, rank);
     result.assign(whole.begin() + own.begin * bytes,
@@ -169,12 +203,17 @@ std::vector<Case> allCases() {
         test.encoding = encoding;
         test.dtype = dtype;
         test.count = count;
-        test.isScatter = !encoding.isAffine() && random() % 2 == 0;
-        test.divide = random() % 2 == 0;
-        test.isStochastic =
-            encoding.kind() == CodeKind::SCALED && random() % 2 == 0;
-        test.hasError =
-            !encoding.isAffine() && !test.isScatter && random() % 2 == 0;
+        constexpr CollectiveKind kinds[] = {CollectiveKind::AllReduce,
+                                            CollectiveKind::ReduceScatter,
+                                            CollectiveKind::AllGather};
+        test.kind = kinds[encoding.isAffine() ? 0 : random() % 3];
+        test.divide = isReduction(test.kind) && random() % 2 == 0;
+        test.isStochastic = isReduction(test.kind) &&
+                            encoding.kind() == CodeKind::SCALED &&
+                            random() % 2 == 0;
+        test.hasError = !encoding.isAffine() &&
+                        test.kind == CollectiveKind::AllReduce &&
+                        random() % 2 == 0;
         test.seed = static_cast<unsigned>(random() % 100000);
         cases.push_back(test);
       }
@@ -210,12 +249,13 @@ TEST_P(Encoded, Bits) {
                            std::to_string(ranks) + ", " + options.transport);
               const Outcome want =
                   expected(test, ranks)[static_cast<size_t>(rank.index)];
-              const std::vector<char> values = test.values(rank.index);
+              const std::vector<char> values = test.input(rank.index, ranks);
               DeviceArray in(rank, values);
               DeviceArray out(rank, std::vector<char>(want.result.size(), 'Z'));
               DeviceArray error(rank, test.hasError ? test.error(rank.index)
                                                     : std::vector<char>());
-              const bool isInPlace = !test.isScatter && test.seed % 2 == 0;
+              const bool isInPlace =
+                  test.kind == CollectiveKind::AllReduce && test.seed % 2 == 0;
               const ddphook_collective_t operation =
                   test.operation(test.hasError ? error.get() : nullptr);
               ASSERT_EQ(rank.show(rank.backend->collective(

@@ -324,6 +324,7 @@ TEST(Plan, KindsOfCollectives) {
       R"("wire_dtype":"","encoding":"i8","block":32,"divide":false,"root":0,)"
       R"("error":"","stream":-1)";
   EXPECT_EQ(bytes("reduce_scatter", 10, codes), (Bytes{40, 12, 12}));
+  EXPECT_EQ(bytes("all_gather", 10, codes), (Bytes{12, 5, 12}));
   EXPECT_EQ(bytes("broadcast", 10, plain), (Bytes{40, 40, 40}));
 }
 
@@ -353,15 +354,21 @@ TEST(Plan, BadKindsOfCollectives) {
     expectMessage(kind, 4, 8, rest("", "", false, 1),
                   "root: expected 0 in " + std::string(kind));
   }
-  for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
+  for (const char *kind : {"reduce_scatter", "all_gather"})
+    expectMessage(kind, 4, 8, rest("", "ui8", false, 0),
+                  "encoding: expected an encoding without a zero point for " +
+                      std::string(kind));
+  for (const char *kind : {"all_to_all", "broadcast"}) {
     expectMessage(kind, 4, 8, rest("", "i8", false, 0),
                   "encoding: expected no encoding for " + std::string(kind));
-  expectMessage(
-      "reduce_scatter", 4, 8, rest("", "ui8", false, 0),
-      "encoding: expected an encoding without a zero point for reduce_scatter");
-  for (const char *kind : {"all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("f16", "", false, 0),
                   "wire_dtype: expected no wire type for " + std::string(kind));
+  }
+  std::string stochastic = rest("", "i8", false, 0);
+  stochastic.replace(stochastic.find("-1"), 2, "5");
+  expectMessage("all_gather", 4, 8, stochastic,
+                "stream: expected -1 without codes that have a scale for each "
+                "block");
   for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("", "", true, 0),
                   "divide: expected no division in " + std::string(kind));

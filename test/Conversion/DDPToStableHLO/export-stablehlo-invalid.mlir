@@ -235,7 +235,7 @@ func.func @words() {
 
 ddp.process_group @dp size 2
 func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
-  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for whose sums StableHLO has no operation}}
+  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for which StableHLO has no operation}}
   %0 = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 256> {ddp.hook = #ddp.allreduce} : tensor<8xf32>
   return %0 : tensor<8xf32>
 }
@@ -244,9 +244,18 @@ func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
 
 ddp.process_group @dp size 2
 func.func @parts(%b: tensor<8xf32>) -> tensor<4xf32> {
-  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for whose sums StableHLO has no operation}}
+  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for which StableHLO has no operation}}
   %0 = ddp.reduce_scatter mean %b on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<4xf32>
   return %0 : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @wholes(%b: tensor<4xf32>) -> tensor<8xf32> {
+  // expected-error @below {{'ddp.all_gather' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for which StableHLO has no operation}}
+  %0 = ddp.all_gather %b on @dp wire !ddp.encoded<i8, 256> : tensor<4xf32> -> tensor<8xf32>
+  return %0 : tensor<8xf32>
 }
 
 // -----

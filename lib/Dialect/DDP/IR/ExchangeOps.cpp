@@ -85,12 +85,13 @@ mlir::ddp::verifyCollectiveSymbols(CollectiveOpInterface op,
   return success();
 }
 
-/// True if elements can be sent as `wire`. Only a reduce-scatter may use an
-/// encoding, since otherwise every rank needs the codes of all others.
+/// True if elements can be sent as `wire`. An all-gather has no step for
+/// stochastic rounding.
 static bool isWire(CollectiveOpInterface op, Type wire) {
   if (auto encoding = dyn_cast<EncodedType>(wire))
-    return op.getKind() == CollectiveKind::ReduceScatter &&
-           !encoding.isAffine();
+    return !encoding.isAffine() &&
+           (op.getKind() == CollectiveKind::ReduceScatter ||
+            !encoding.isStochastic());
   return isa<Float16Type, BFloat16Type>(wire);
 }
 
@@ -98,11 +99,12 @@ static bool isWire(CollectiveOpInterface op, Type wire) {
 static LogicalResult verifyTypes(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
   if (wire && !isWire(op, wire.getValue()))
-    return op->emitOpError() << "expected wire type f16 or bf16"
-                             << (op.getKind() == CollectiveKind::ReduceScatter
-                                     ? " or an encoding without a zero point"
-                                     : "")
-                             << ", but got " << wire.getValue();
+    return op->emitOpError()
+           << "expected wire type f16 or bf16 or an encoding without "
+           << (op.getKind() == CollectiveKind::ReduceScatter
+                   ? "a zero point"
+                   : "zero points and random numbers")
+           << ", but got " << wire.getValue();
   Type from = getElementTypeOf(op.getInput().getType());
   Type to = getElementTypeOf(getOutputType(op));
   if (from == to)

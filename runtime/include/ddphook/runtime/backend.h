@@ -38,7 +38,7 @@ extern "C" {
  * and a runtime with different versions, or with tables or collectives of
  * different sizes, do not work together; so a new function in functions.inc or
  * a new field in plan_fields.inc does not raise it. */
-#define DDPHOOK_BACKEND_ABI_VERSION 17
+#define DDPHOOK_BACKEND_ABI_VERSION 18
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;

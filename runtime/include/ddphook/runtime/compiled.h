@@ -138,8 +138,9 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
  *                  all-reduce's result, and zeros after a short one. The host
  *                  gives its bits; for NCCL's, see docs/cuda.md.
  *  all_gather      `in` has P elements, `out` `count`: all ranks' parts.
- *                  Elements after a short part are ignored. A wire type rounds
- *                  every element of `out`, including this rank's own.
+ *                  Elements after a short part are ignored. A wire type or an
+ *                  encoding, whose blocks begin at each part, rounds every
+ *                  element of `out`, including this rank's own.
  *  all_to_all      `count` elements, a multiple of W: part r of `in` goes to
  *                  rank r, into the part that has this rank's number.
  *  broadcast       `count` elements: those of rank `root`. Other ranks do not

@@ -72,8 +72,8 @@ func.func @with_bucket(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @wire(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected wire type f16 or bf16, but got '!ddp.encoded<i8, 32>'}}
-  %f = ddp.exchange_start all_gather %x on @dp wire !ddp.encoded<i8, 32> : tensor<8xf32> -> !ddp.future<tensor<32xf32>>
+  // expected-error@+1 {{expected wire type f16 or bf16 or an encoding without zero points and random numbers, but got '!ddp.encoded<i8, 32 stochastic 1>'}}
+  %f = ddp.exchange_start all_gather %x on @dp wire !ddp.encoded<i8, 32 stochastic 1> : tensor<8xf32> -> !ddp.future<tensor<32xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<32xf32>>
   return
 }

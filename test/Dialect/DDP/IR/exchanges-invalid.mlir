@@ -58,8 +58,8 @@ func.func @scatter_in_codes(%g: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @gather_in_codes(%s: tensor<2xf32>) {
-  // expected-error @+1 {{'ddp.all_gather' op expected wire type f16 or bf16, but got '!ddp.encoded<i8, 256>'}}
-  %0 = ddp.all_gather %s on @dp wire !ddp.encoded<i8, 256> : tensor<2xf32> -> tensor<8xf32>
+  // expected-error @+1 {{'ddp.all_gather' op expected wire type f16 or bf16 or an encoding without zero points and random numbers, but got '!ddp.encoded<ui8>'}}
+  %0 = ddp.all_gather %s on @dp wire !ddp.encoded<ui8> : tensor<2xf32> -> tensor<8xf32>
   return
 }
 
@@ -85,7 +85,7 @@ func.func @gather_too_much(%s: tensor<2xf32>) {
 
 ddp.process_group @dp size 4
 func.func @gather_in_f32(%s: tensor<2xf64>) {
-  // expected-error @+1 {{'ddp.all_gather' op expected wire type f16 or bf16, but got 'f32'}}
+  // expected-error @+1 {{'ddp.all_gather' op expected wire type f16 or bf16 or an encoding without zero points and random numbers, but got 'f32'}}
   %0 = ddp.all_gather %s on @dp wire f32 : tensor<2xf64> -> tensor<8xf64>
   return
 }

@@ -20,6 +20,8 @@ func.func @tensors(%g: tensor<4x8xf32>, %e: tensor<0xf16>, %s: tensor<f64>) {
   %0 = ddp.all_gather %p on @dp : tensor<8xf32> -> tensor<4x8xf32>
   // CHECK-NEXT: ddp.all_gather %[[P]] on @dp wire bf16 : tensor<8xf32> -> tensor<29xf32>
   %1 = ddp.all_gather %p on @dp wire bf16 : tensor<8xf32> -> tensor<29xf32>
+  // CHECK-NEXT: ddp.all_gather %[[P]] on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<29xf32>
+  %codes = ddp.all_gather %p on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<29xf32>
   // CHECK-NEXT: ddp.all_gather %[[P]] on @dp wire f16 as "b0" : tensor<8xf32> -> tensor<4x8xf32>
   %8 = ddp.all_gather %p on @dp wire f16 as "b0" : tensor<8xf32> -> tensor<4x8xf32>
   // The lists of ranks say the size, too.

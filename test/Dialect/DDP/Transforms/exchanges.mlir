@@ -13,6 +13,7 @@
 // CALLS-SAME:    <kind = all_gather, group = 0, count = 32, dtype = f32, divide = false>,
 // CALLS-SAME:    <kind = reduce_scatter, group = 0, count = 9, dtype = f64, wire_dtype = f16, divide = false>,
 // CALLS-SAME:    <kind = all_gather, group = 0, count = 9, dtype = f64, wire_dtype = bf16, divide = false>,
+// CALLS-SAME:    <kind = all_gather, group = 0, count = 9, dtype = f64, wire_dtype = !ddp.encoded<i8, 32>, divide = false>,
 // CALLS-SAME:    <kind = reduce_scatter, group = 0, count = 34, dtype = f32, wire_dtype = f16, divide = true>,
 // CALLS-SAME:    <kind = all_gather, group = 0, count = 34, dtype = f32, divide = false>,
 // CALLS-SAME:    <kind = all_to_all, group = 0, count = 32, dtype = f32, divide = false>,
@@ -53,6 +54,14 @@ func.func @wires(%g: tensor<9xf64>) -> tensor<9xf64> {
   %s = ddp.reduce_scatter sum %g on @dp wire f16 {ddp.hook = #ddp.allreduce} : tensor<9xf64> -> tensor<3xf64>
   // EXPAND: ddp.all_gather %{{.+}} on @dp wire bf16 : tensor<3xf64> -> tensor<9xf64>
   %p = ddp.all_gather %s on @dp wire bf16 : tensor<3xf64> -> tensor<9xf64>
+  return %p : tensor<9xf64>
+}
+
+// Codes of parameters.
+// CALLS-LABEL:  func.func @codes(
+func.func @codes(%s: tensor<3xf64>) -> tensor<9xf64> {
+  // FLAT:   ddp.flat.all_gather %{{.+}} on @dp wire !ddp.encoded<i8, 32> into %{{.+}} : tensor<3xf64>, tensor<9xf64>
+  %p = ddp.all_gather %s on @dp wire !ddp.encoded<i8, 32> : tensor<3xf64> -> tensor<9xf64>
   return %p : tensor<9xf64>
 }
 

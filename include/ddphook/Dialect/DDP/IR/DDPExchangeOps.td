@@ -73,8 +73,9 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", "AllGather"> {
   let text = [{
     The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks, one
     after another, without their padding. With `wire` all elements, including a
-    rank's own, are cast to that type and back. A hook that reduces a bucket by
-    gathering the data of all ranks gives the bucket's name after `as`.
+    rank's own, are cast to that type and back, or encoded in blocks that begin at
+    each part, and decoded. A hook that reduces a bucket by gathering the data of all
+    ranks gives the bucket's name after `as`.
   }];
   let example = [{
     ddp.process_group @dp size 4
@@ -87,7 +88,8 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", "AllGather"> {
     - (C1) the operand has the result's element type, and one dimension.
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the operand has ⌈n / W⌉ elements, where the result has n.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without zero points and
+      random numbers.
   }];
   let arguments = (ins DDP_FlatBucket:$input, FlatSymbolRefAttr:$group,
                    OptionalAttr<TypeAttr>:$wire,
@@ -244,7 +246,7 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", "AllGather"> {
   let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the operand has ⌈n / W⌉ elements, where `into` has n.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is as for `ddp.all_gather`.
   }];
   let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
                    OptionalAttr<TypeAttr>:$wire,

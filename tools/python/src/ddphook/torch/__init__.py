@@ -52,6 +52,7 @@ def register(
     wrapper: AnyWrapper | None = None,
     *,
     shard_hook: AnyHook | None = None,
+    gather_hook: AnyHook | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     timeout: timedelta | float | None = None,
     **options: Any,
@@ -80,6 +81,9 @@ def register(
     shard_hook
         The hook between shards, if the model's mesh has two dimensions: ``hook`` then
         reduces between replicas. By default, shards are reduced exactly.
+    gather_hook
+        How the shards of parameters are sent to compute with them: a cast or codes, such
+        as ``"int8"``. By default, they are sent exactly.
     optimizer
         A ``torch.optim.SGD``, ``Adam`` or ``AdamW`` of the model's parameters,
         in float32 or float64. The modules then update parameters as well, when
@@ -120,8 +124,10 @@ def register(
     """
     ddp_model = _private.unwrapped(ddp_model)
     groups = _sharded_groups(ddp_model)
-    if shard_hook is not None and not groups:
-        raise InvalidArgumentError("expected a sharded model for a 'shard_hook'")
+    if not groups and not (shard_hook is gather_hook is None):
+        raise InvalidArgumentError(
+            "expected a sharded model for a 'shard_hook' or 'gather_hook'"
+        )
     if not isinstance(ddp_model, DistributedDataParallel):
         if groups:
             from ddphook.torch import _sharded
@@ -129,7 +135,9 @@ def register(
             resolved = resolve(hook, wrapper, options)
             if optimizer is not None:
                 resolved = dataclasses.replace(resolved, optimizer=optimizer)
-            return _sharded.register(ddp_model, groups, resolved, shard_hook, timeout)
+            return _sharded.register(
+                ddp_model, groups, resolved, shard_hook, gather_hook, timeout
+            )
         if isinstance(ddp_model, nn.Module) and _world_size() == 1:
             return _register_locally(ddp_model, resolve(hook, wrapper, options))
         raise InvalidArgumentError(

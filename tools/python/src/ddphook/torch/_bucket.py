@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -126,6 +126,29 @@ class Scattered:
         arguments = [f"%g{i}: {whole} {{{_WRITABLE}}}" for i, whole in enumerate(wholes)]
         results = [f"%r{i}" for i in range(len(types))]
         return groups + _function("bucket", arguments, lines, results, types)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """An array of which each of `parts` ranks has a part, and all get the whole.
+
+    `wire` is the type in which elements are sent. There are no states, and no names.
+    """
+
+    size: int
+    parts: int
+    dtype: torch.dtype
+    wire: str
+    index: ClassVar[int] = 0
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def text(self, groups: str, _: object = None) -> str:
+        """Returns the module that takes this rank's part and returns the whole."""
+        part, whole = (
+            tensor_type([size], self.dtype) for size in (self.size // self.parts, self.size)
+        )
+        gather = f"%r = ddp.all_gather %g on @dp wire {self.wire} : {part} -> {whole}"
+        return groups + _function("bucket", [f"%g: {part}"], [gather], ["%r"], [whole])
 
 
 def _reduction(

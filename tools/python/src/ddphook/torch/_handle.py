@@ -83,7 +83,6 @@ class Handle:
     _format = _FORMAT
     _error: BaseException | None = None
     _closed = False
-    _loads = 0
 
     def __init__(
         self,
@@ -446,9 +445,7 @@ class Handle:
                 )
 
     def _check_common(self, parts: _states.Parts, order: Order | None = None) -> None:
-        self._loads += 1
-        name = f"states for load {self._loads}"
-        self._meeting.check_equal(name, _states.digest(parts, order))
+        self._meeting.check_equal("loaded states", _states.digest(parts, order), "load states")
 
     def _has_final_buckets(self) -> bool:
         model = self._model()

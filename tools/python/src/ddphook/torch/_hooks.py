@@ -246,11 +246,15 @@ def check_reduces(
 
 
 def resolve_for_group(
-    hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
+    hook: Any,
+    wrapper: Any = None,
+    options: Mapping[str, Any] | None = None,
+    user: str = "a process group",
+    advice: str = "; use ddphook.torch.register",
 ) -> Hook:
-    """Returns the hook for all reductions of a process group; see `resolve`.
+    """Returns the hook for all that `user` reduces or gathers; see `resolve`.
 
-    Refuses a hook that needs to know which gradient it reduces.
+    Refuses a hook that needs to know which gradient that is.
     """
     resolved = resolve(hook, wrapper, options)
     states = sorted(set(re.findall(r'role = "([^"]+)"', _check_values(resolved))))
@@ -261,21 +265,19 @@ def resolve_for_group(
         f"'{resolved.pipeline()}', which keeps {', '.join(states)} of each gradient": states,
     }.items():
         if is_given:
-            raise UnsupportedError(
-                f"a process group cannot have {what}; use ddphook.torch.register"
-            )
+            raise UnsupportedError(f"{user} cannot have {what}{advice}")
     return resolved
 
 
 @functools.cache
-def check_scatters(pipeline: str, own_hook: str | None = None) -> None:
+def check_scatters(pipeline: str, own_hook: str | None = None) -> str:
     """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor, or
-    the own hook of some tensors that cannot."""
+    the own hook of some tensors that cannot; returns a compiled example."""
     whole = _bucket.Scattered(0, (("a",), ("b",)), (1 << 11,) * 2, 2, torch.float32, "sum")
     groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, 2)
     text = whole.text(groups, lambda name: own_hook if name == "b" else None)
     try:
-        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+        return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise UnsupportedError(f"a reduce-scatter cannot have this hook: {error}") from None
 

@@ -25,7 +25,7 @@ from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
-AnyLayout = _bucket.Layout | _bucket.Scattered
+AnyLayout = _bucket.Layout | _bucket.Scattered | _bucket.Gathered
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
 
 
@@ -65,7 +65,7 @@ class Modules:
 
         The arrays are its buffer and those of `Optimizer.arrays`; `begun` is the result
         of `Device.begin` for them. `is_final` means that DDP will keep its buckets from
-        now on. Arrays for this rank's parts follow those that are scattered.
+        now on. Arrays for results follow those that are scattered or gathered.
         """
         module = self._loaded.get(layout)
         if module is None:

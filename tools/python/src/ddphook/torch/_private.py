@@ -72,7 +72,8 @@ _NAMES = {
     ),
     "torch.distributed.distributed_c10d": "_get_default_group _get_default_store "
     "_resolve_process_group",
-    "torch.distributed.fsdp._fully_shard._fsdp_collectives": "DefaultReduceScatter",
+    "torch.distributed.fsdp._fully_shard._fsdp_collectives": "DefaultAllGather "
+    "DefaultReduceScatter",
     "torch.distributed.optim": "functional_adam._FunctionalAdam "
     "functional_adamw._FunctionalAdamW functional_sgd._FunctionalSGD",
     "torch.nn.parallel": "DistributedDataParallel._get_active_ddp_module",
@@ -203,8 +204,11 @@ def group_sizes() -> list[tuple[str, int]]:
 
 # The name that activation checkpointing adds to those of a module's parameters.
 CHECKPOINTED = "_checkpoint_wrapped_module"
-# The attributes of a parameter group that say how it reduces gradients.
-_COLLECTIVES = ("_reduce_scatter_comm", "_prepare_reduce_scatter_inputs", "_all_reduce_hook")
+# The attributes of a parameter group that say how it reduces gradients and gathers
+# parameters.
+_COLLECTIVES = (
+    "_reduce_scatter_comm _prepare_reduce_scatter_inputs _all_reduce_hook _all_gather_comm"
+).split()
 # Returns the module that has a parameter of a group, and its name there.
 module_of = attrgetter("_module_info.module", "_module_info.param_name")
 # Calls a function at the end of the running backward pass, which raises its error.
@@ -239,15 +243,19 @@ def is_replicated_by_ddp(model: nn.Module) -> bool:
 
 
 def exchange_collectives(group: Any, given: Sequence[Any]) -> list[Any]:
-    """Replaces a group's reduce-scatter, the function that prepares its inputs, and the
-    function that is called after an all-reduce; returns those that it had.
-
-    Replaces nothing if `given` is empty.
+    """Replaces a group's reduce-scatter, the function that prepares its inputs, the
+    function that is called after an all-reduce, and its all-gather, as far as they are
+    given; returns those that it had.
     """
     old = [getattr(group, name) for name in _COLLECTIVES]
     for name, value in zip(_COLLECTIVES, given):
         setattr(group, name, value)
     return old
+
+
+def gathers_itself(parameter: Any) -> bool:
+    """Returns whether a parameter's class says what all-gathers send."""
+    return hasattr(parameter._sharded_local_tensor, "fsdp_pre_all_gather")
 
 
 def has_partial_reduction(group: Any) -> bool:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -70,6 +72,8 @@ class Meeting:
         # The store counts the meetings, since a rank may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)
+        # How often all ranks have published a text of each name.
+        self._gathered: Counter[str] = Counter()
 
     def set(self, key: str, value: str) -> None:
         self._store.set(key, value)
@@ -83,27 +87,32 @@ class Meeting:
             return None
         return self._store.get(key).decode()
 
-    def all_gather(self, name: str, mine: str) -> list[str]:
+    def all_gather(self, name: str, mine: str, doing: str = "register a hook") -> list[str]:
         """Returns every rank's text, by rank.
 
-        Raises DeadlineExceededError if a rank did not publish its text in time.
+        Raises DeadlineExceededError if a rank did not publish its text in time, and
+        withdraws this rank's: the others must not take a later call for this one.
         """
-        self.set(f"{name}/{self.rank}", mine)
+        key = f"{name} {self._gathered[name]}"
+        self.set(f"{key}/{self.rank}", mine)
         texts = []
         for rank in range(self.world_size):
-            text = self.get(f"{name}/{rank}", self.timeout_s)
+            text = self.get(f"{key}/{rank}", self.timeout_s)
             if text is None:
+                with contextlib.suppress(RuntimeError):  # Some stores cannot delete.
+                    self._store.delete_key(f"{key}/{self.rank}")
                 raise DeadlineExceededError(
                     f"rank {self.rank} of {self.world_size} waited "
-                    f"{self.timeout_s:g} s for rank {rank} to register a hook"
+                    f"{self.timeout_s:g} s for rank {rank} to {doing}"
                 )
             texts.append(text)
+        self._gathered[name] += 1
         return texts
 
-    def check_equal(self, name: str, mine: str) -> None:
+    def check_equal(self, name: str, mine: str, doing: str = "register a hook") -> None:
         """Checks that a text is the same on all ranks; otherwise all of them raise
         PlanMismatchError."""
-        first, *texts = self.all_gather(name, mine)
+        first, *texts = self.all_gather(name, mine, doing)
         for rank, text in enumerate(texts, 1):
             if text != first:
                 raise PlanMismatchError(

@@ -71,7 +71,6 @@ class Session:
         self._worker = Worker()
         self._modules: dict[Key, _runtime.Module] = {}
         self._waiting = waiting
-        self._checks = 0
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._given_up: deque[Future[None]] = deque()
@@ -271,10 +270,8 @@ class Session:
         has_parts = key in self._waiting
         parts = self._waiting.pop(key, {})
         if module.plan["states"]:
-            self._checks += 1
-            name = f"states of module {self._checks}"
             common = _states.without_errors(parts, _states.kinds(module.plan))
-            self._meeting.check_equal(name, _states.digest(common))
+            self._meeting.check_equal("states of a module", _states.digest(common))
             if has_parts:
                 _states.check(module, parts)
                 _states.clear_errors(module)

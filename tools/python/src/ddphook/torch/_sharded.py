@@ -2,8 +2,8 @@
 """Hooks for sharded models: FSDP2's ``fully_shard`` and its ``replicate``.
 
 FSDP calls its collectives once for each parameter group, with flat arrays. A group's
-`_Collectives` take their place: the reduce-scatter between shards, and the all-reduce
-between replicas of a shard. FSDP itself gathers parameters, divides and accumulates.
+`_Collectives` take their place: the reduce-scatter between shards, the all-reduce between
+replicas of a shard, and an all-gather that has a hook. FSDP itself divides and accumulates.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from ddphook._errors import FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, PlanMismatchError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
-from ddphook.torch import _bucket, _device, _private, _sharded_model, _sharded_states
-from ddphook.torch import _states
+from ddphook.torch import _bucket, _device, _private, _sharded_gathers, _sharded_model
+from ddphook.torch import _sharded_states, _states
 from ddphook.torch._handle import Handle, leave, open_handles, statistics_of
 from ddphook.torch._hooks import AnyHook, Hook, resolve
 from ddphook.torch._modules import begin
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
+from ddphook.torch._sharded_gathers import AllGather
 
 _log = logging.getLogger("ddphook")
 _KINDS = {dist.ReduceOp.AVG: "mean", dist.ReduceOp.SUM: "sum"}
@@ -43,13 +44,16 @@ _DIVIDED_BY_REDUCTION = (torch.float32, torch.bfloat16)
 
 
 class _Job:
-    """The job of a process group in which one hook reduces, with its thread."""
+    """The job of a process group in which one hook reduces or gathers, with its thread.
+
+    `kind` is ``"shards"``, ``"replicas"`` or ``"gathers"``.
+    """
 
     def __init__(
-        self, group: dist.ProcessGroup, hook: Hook, timeout_s: float, is_scatter: bool
+        self, group: dist.ProcessGroup, hook: Hook, timeout_s: float, kind: str
     ) -> None:
         self.hook = hook
-        self.is_scatter = is_scatter
+        self.kind = kind
         self.meeting = Meeting(group, timeout_s)
         groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, self.meeting.world_size)
         self.worker, self.modules = begin(self.meeting, hook, groups, _device.Device())
@@ -86,9 +90,10 @@ class _Collectives:
         number: int,
         group: Any,
         names: dict[Any, str],
-        shards: _Job | None,
-        replicas: _Job | None,
+        wire: str,
+        jobs: Sequence[_Job | None],
     ) -> None:
+        shards, replicas, gathers = jobs
         self._handle = handle
         self._number = number
         self._group = group
@@ -103,13 +108,18 @@ class _Collectives:
             # Other groups, with another hook or none, may share the original.
             group.mesh_info = copy.copy(group.mesh_info)
             group.mesh_info.replicate_process_group = _Replicas(replicas.meeting.group)
-        self._old = _private.exchange_collectives(group, ())
+        *self._old, own_gather = _private.exchange_collectives(group, ())
         own_scatter, self._own_prepare, self._own_hook = self._old
-        self._installed = [
+        self._installed: list[Any] = [
             own_scatter if shards is None else self,
             self._prepare,
             self._own_hook if replicas is None else self._all_reduce,
         ]
+        if gathers is not None:
+            self._old.append(own_gather)
+            submit = functools.partial(handle.submit, gathers)
+            ranks, modules = gathers.meeting.group, gathers.modules
+            self._installed.append(AllGather(own_gather, wire, ranks, modules, submit))
         _private.exchange_collectives(group, self._installed)
 
     def restore(self) -> None:
@@ -122,7 +132,8 @@ class _Collectives:
         self, parameters: list[Any], gradients: list[torch.Tensor], world_size: int
     ) -> Sequence[torch.Size]:
         """Prepares the gradients for the reduce-scatter, and notes whose they are."""
-        if _private.exchange_collectives(self._group, ()) != self._installed:
+        installed = _private.exchange_collectives(self._group, ())
+        if installed[: len(self._installed)] != self._installed:
             raise FailedPreconditionError(
                 "the model's collectives were replaced after the hook was registered; call "
                 "set_all_reduce_hook before register"
@@ -156,7 +167,7 @@ class _Collectives:
         kind = "sum" if is_multiplied else _KINDS[op]
         layout = self._layout_of_scatter(self._given, input_tensor.dtype, kind)
         names = [self._names[each] for each in self._given]
-        sizes = list(map(_size, self._given))
+        sizes = list(map(_sharded_model.size_of, self._given))
         runs = [[names.index(name) for name in members] for members in layout.members]
 
         def scatter() -> None:
@@ -207,7 +218,7 @@ class _Collectives:
             runs[hook.own_hook(self._names[each]) is not None].append(each)
         arrays = [run for run in runs.values() if run]
         members = tuple(tuple(self._names[each] for each in run) for run in arrays)
-        sizes = tuple(ranks * sum(map(_size, run)) for run in arrays)
+        sizes = tuple(ranks * sum(map(_sharded_model.size_of, run)) for run in arrays)
         return _bucket.Scattered(self._number, members, sizes, ranks, dtype, kind)
 
     def _layout(
@@ -219,11 +230,13 @@ class _Collectives:
 
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
-        parameters = list(_trained(self._group))
+        parameters = list(_sharded_model.trained(self._group))
         if job not in (self._shards, self._replicas) or not parameters:
             return []
-        layout = self._layout_of_scatter if job.is_scatter else self._layout
-        return [layout(parameters, _reduced_type(parameters[0]), "mean")]
+        dtype = _sharded_model.reduced_type(parameters[0])
+        if job is self._shards:
+            return [self._layout_of_scatter(parameters, dtype, "mean")]
+        return [self._layout(parameters, dtype, "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
@@ -239,19 +252,22 @@ class _Collectives:
             and (self._replicas is None or group.all_reduce_grads)
             and not _private.has_partial_reduction(group)
             and _private.is_in_backward()
-            and all(_becomes_view(each, dtype) for each in self._given)
+            and all(_sharded_model.becomes_view(each, dtype) for each in self._given)
         )
 
 
 class _Request(NamedTuple):
-    """The arguments of `register`. `shard_hook` is for meshes of two dimensions."""
+    """The arguments of `register`. `shard_hook` is for meshes of two dimensions; `wire` is
+    the type in which `gather_hook` sends elements, empty for their own."""
 
     hook: Hook
     shard_hook: Hook
+    gather_hook: Hook
+    wire: str
     timeout_s: float
 
     def scatters_with(self, group: Any) -> Hook:
-        return self.shard_hook if _has_both(group) else self.hook
+        return self.shard_hook if _sharded_model.has_both(group) else self.hook
 
 
 class ShardedHandle(Handle):
@@ -265,14 +281,14 @@ class ShardedHandle(Handle):
         # For the first backward pass only.
         self._whole: Callable[[], nn.Module | None] = weakref.ref(model)
         self._pipeline = given.hook.pipeline()
-        if any(map(_has_both, groups)):
+        if any(map(_sharded_model.has_both, groups)):
             shard_hook = given.shard_hook.pipeline()
             self._pipeline += f" between replicas, {shard_hook} between shards"
         self._by_name = {name: each for each, name in names.items()}
         self._process = os.getpid()
         # Reduce-scatters whose inputs are kept.
         self.kept: deque[Future[None]] = deque()
-        self._jobs: dict[tuple[str, str, bool], _Job] = {}
+        self._jobs: dict[tuple[str, str, str], _Job] = {}
         self._collectives: list[_Collectives] = []
         meshes = [group.mesh_info.mesh.mesh for group in groups]
         self._mesh = max(meshes, key=torch.Tensor.numel)
@@ -284,7 +300,8 @@ class ShardedHandle(Handle):
         )
         self._meeting = Meeting(whole, given.timeout_s)
         self._meeting.check_equal("the mesh", str(self._mesh.tolist()))
-        self._meeting.check_equal("the hooks", self.hook)
+        gathering = f", {given.gather_hook.pipeline()} in all-gathers" if given.wire else ""
+        self._meeting.check_equal("the hooks", self.hook + gathering)
         self._meeting.check_equal("the sharded model", _sharded_model.description(groups, names))
         try:
             made = [self._jobs_of(group, given) for group in groups]
@@ -293,21 +310,32 @@ class ShardedHandle(Handle):
             self._leave = weakref.finalize(self, _leave, jobs, self._process)
             self._leave.atexit = False
         open_handles.add(self)
-        for number, (group, pair) in enumerate(zip(groups, made), 1):
-            self._collectives.append(_Collectives(self, number, group, names, *pair))
+        for number, (group, three) in enumerate(zip(groups, made), 1):
+            each = _Collectives(self, number, group, names, given.wire, three)
+            self._collectives.append(each)
+        # After an error, FSDP may go on without communication, or wait for other ranks.
+        self._check = model.register_forward_pre_hook(self._raise_failure, prepend=True)
 
-    def _jobs_of(self, group: Any, given: _Request) -> list[_Job | None]:
-        """Returns the jobs of a group's reduce-scatters and of its all-reduces, or None
-        where it has nothing to reduce."""
+    def _jobs_of(self, group: Any, given: _Request) -> Sequence[_Job | None]:
+        """Returns the jobs of a group's reduce-scatters, of its all-reduces and of its
+        all-gathers, or None where it has nothing to send."""
+        info = group.mesh_info
+        shards = getattr(info, "shard_process_group", None)
+        if shards is not None and shards.size() == 1:
+            shards = None
+        replicas = getattr(info, "replicate_process_group", None)
         jobs: list[_Job | None] = []
-        for kind, hook in ("shard", given.scatters_with(group)), ("replicate", given.hook):
-            ranks, is_scatter = _ranks(group, kind), kind == "shard"
-            if ranks is None or is_scatter and ranks.size() == 1:
+        for kind, ranks, hook in (
+            ("shards", shards, given.scatters_with(group)),
+            ("replicas", replicas, given.hook),
+            ("gathers", shards if given.wire else None, given.gather_hook),
+        ):
+            if ranks is None:
                 jobs.append(None)
                 continue
-            key = (ranks.group_name, hook.pipeline(), is_scatter)
+            key = (ranks.group_name, hook.pipeline(), kind)
             if key not in self._jobs:
-                self._jobs[key] = _Job(ranks, hook, given.timeout_s, is_scatter)
+                self._jobs[key] = _Job(ranks, hook, given.timeout_s, kind)
             jobs.append(self._jobs[key])
         return jobs
 
@@ -319,23 +347,25 @@ class ShardedHandle(Handle):
 
         Waits for it: now, or with `defers` at the end of the backward pass.
         """
-        self._check_usable()
-
-        def task() -> None:
-            try:
-                if self._error is not None:
-                    raise self._error
-                work()
-            except BaseException as error:
-                self._fail(error)
-                raise
-
-        future: Future[None] = job.worker.submit(task)
+        future = self.submit(job, work)
         if defers:
             _private.after_backward(functools.partial(self._wait, future))
         else:
             self._wait(future)
         return future
+
+    def submit(self, job: _Job, work: Callable[[], None]) -> Future[None]:
+        self._check_usable()
+
+        def task() -> None:
+            try:
+                self._raise_failure()
+                work()
+            except BaseException as error:
+                self._fail(error)
+                raise
+
+        return job.worker.submit(task)
 
     def check_groups(self) -> None:
         """Refuses a model to more of which ``fully_shard`` was applied after `register`."""
@@ -354,6 +384,9 @@ class ShardedHandle(Handle):
 
     def _wait(self, future: Future[None]) -> None:
         wait([future])
+        self._raise_failure()
+
+    def _raise_failure(self, *_: Any) -> None:
         if self._error is not None:
             raise self._error
 
@@ -386,7 +419,7 @@ class ShardedHandle(Handle):
         """
         self._check_usable()
         states = {
-            name: _sharded_states.saved(*self._states_of(job), self._by_name, job.is_scatter)
+            name: _sharded_states.saved(*self._states_of(job), self._by_name, job.kind)
             for name, job in self._named_jobs()
         }
         states = {name: values for name, values in states.items() if values}
@@ -397,8 +430,7 @@ class ShardedHandle(Handle):
         """Yields the jobs by names that are the same on all ranks and in other meshes."""
         numbers: Counter[str] = Counter()
         for job in self._jobs.values():
-            name = "shards" if job.is_scatter else "replicas"
-            name += f" of {counted(job.meeting.world_size, 'rank')}"
+            name = f"{job.kind} of {counted(job.meeting.world_size, 'rank')}"
             numbers[name] += 1
             yield (name if numbers[name] == 1 else f"{name} {numbers[name]}"), job
 
@@ -413,7 +445,6 @@ class ShardedHandle(Handle):
         ranks raise the error, and nothing has changed.
         """
         self._check_usable()
-        self._loads += 1
         loaded: list[tuple[_Job, _states.Parts, _states.Kinds]] = []
         refusal, mine = "", {}
         try:
@@ -421,10 +452,11 @@ class ShardedHandle(Handle):
             for job, parts, kinds in loaded:
                 common = _states.without_errors(parts, kinds)
                 ranks = dist.get_process_group_ranks(job.meeting.group)
-                mine[f"{ranks}, {job.is_scatter}"] = _states.digest(common)
+                mine[f"{ranks}, {job.kind}"] = _states.digest(common)
         except Exception as error:  # noqa: BLE001 - all ranks raise it.
             refusal = str(error) or repr(error)
-        texts = self._meeting.all_gather(f"load {self._loads}", json.dumps([refusal, mine]))
+        own = json.dumps([refusal, mine])
+        texts = self._meeting.all_gather("loaded states", own, "load states")
         digests: dict[str, str] = {}
         for rank, (text, given) in enumerate(map(json.loads, texts)):
             if text:
@@ -445,7 +477,7 @@ class ShardedHandle(Handle):
         for name, job in jobs.items():
             parts, kinds = self._states_of(job)
             given = state["states"].get(name, {})
-            _sharded_states.load(given, parts, kinds, self._by_name, job.is_scatter)
+            _sharded_states.load(given, parts, kinds, self._by_name, job.kind)
             loaded.append((job, parts, kinds))
         if lost := sorted(set(state["names"]).difference(_sharded_states.names(state["states"]))):
             _log.warning("states of other ranks or sets of parameters: %s", "; ".join(lost))
@@ -459,6 +491,7 @@ class ShardedHandle(Handle):
         if self._closed:
             return
         self._closed = True
+        self._check.remove()
         for each in self._collectives:
             each.restore()
         open_handles.discard(self)
@@ -471,59 +504,30 @@ def register(
     groups: list[Any],
     hook: Hook,
     shard_hook: AnyHook | None,
+    gather_hook: AnyHook | None,
     timeout: timedelta | float | None,
 ) -> ShardedHandle:
     """Registers a hook with a model that has these parameter groups."""
-    if shard_hook is not None and not any(map(_has_both, groups)):
+    if shard_hook is not None and not any(map(_sharded_model.has_both, groups)):
         raise InvalidArgumentError(
             "expected a mesh with replicas and shards for a 'shard_hook'; on a mesh of one "
             "dimension, give 'hook' only"
         )
-    given = _Request(hook, resolve(shard_hook or "allreduce"), timeout_seconds(timeout))
+    if gather_hook is not None and not any(map(_sharded_model.has_shards, groups)):
+        raise InvalidArgumentError("expected a model of fully_shard for a 'gather_hook'")
+    gathering = _sharded_gathers.resolve_gathering(gather_hook or "allreduce")
+    between = resolve(shard_hook or "allreduce")
+    given = _Request(hook, between, *gathering, timeout_seconds(timeout))
     names = _sharded_model.names(model, groups)
     _sharded_model.check_hook(hook)
     _sharded_model.check_hook(given.shard_hook)
     for group in groups:
         _check_group(group, names, given)
-    trained = [names[each] for group in groups for each in _trained(group)]
+    trained = [names[each] for group in groups for each in _sharded_model.trained(group)]
     if not trained:
         raise InvalidArgumentError("expected a model with parameters to train")
     hook.check_names(trained)
     return ShardedHandle(model, groups, names, given)
-
-
-def _ranks(group: Any, kind: str) -> Any:
-    """Returns the process group of a parameter group's "shard"s or "replicate"s, or None."""
-    return getattr(group.mesh_info, f"{kind}_process_group", None)
-
-
-def _has_both(group: Any) -> bool:
-    """Returns true if a group's mesh has replicas and shards."""
-    return all(_ranks(group, kind) for kind in ("shard", "replicate"))
-
-
-def _trained(group: Any) -> Iterable[Any]:
-    return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
-
-
-def _size(parameter: Any) -> int:
-    """Returns the number of elements of a shard, with its padding."""
-    return int(parameter.padded_sharded_param_size.numel())
-
-
-def _reduced_type(parameter: Any) -> torch.dtype:
-    return parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
-
-
-def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
-    """Returns true if a parameter's gradient becomes a view of the result of this type."""
-    hooks = _private.hooks_of_tensor(parameter.sharded_param)
-    return (
-        parameter.sharded_param.grad is None
-        and parameter.sharded_grad_dtype in (None, dtype)
-        and not parameter.offload_to_cpu
-        and not hooks["register_post_accumulate_grad_hook"]
-    )
 
 
 def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
@@ -534,19 +538,26 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
     old = _private.exchange_collectives(group, ())
     if isinstance(getattr(old[1], "__self__", None), _Collectives):
         raise FailedPreconditionError("the model has a hook already")
-    if type(old[0]) is not _private.DefaultReduceScatter:
-        raise FailedPreconditionError(
-            f"the model has a reduce-scatter of its own: {type(old[0]).__name__}"
-        )
-    shards, replicas = _ranks(group, "shard"), _ranks(group, "replicate")
-    if any(ranks and dist.get_backend(ranks) == "ddphook" for ranks in (shards, replicas)):
-        raise FailedPreconditionError(
-            "the model's mesh has a hook of its own; make it without backend_override"
-        )
-    if shards is not None:
+    for what, own, default in (
+        ("a reduce-scatter", old[0], _private.DefaultReduceScatter),
+        ("an all-gather", old[3], given.wire and _private.DefaultAllGather),
+    ):
+        if default and type(own) is not default:
+            raise FailedPreconditionError(
+                f"the model has {what} of its own: {type(own).__name__}"
+            )
+    for kind in "shard", "replicate":
+        ranks = getattr(group.mesh_info, f"{kind}_process_group", None)
+        if ranks is not None and dist.get_backend(ranks) == "ddphook":
+            raise FailedPreconditionError(
+                "the model's mesh has a hook of its own; make it without backend_override"
+            )
+    if _sharded_model.has_shards(group):
         _sharded_model.check_scatter(given.scatters_with(group))
-    for each in _trained(group):
-        whose, dtype = f"parameter '{names[each]}': ", _reduced_type(each)
+        if given.wire:
+            _sharded_gathers.check_group(group, names)
+    for each in _sharded_model.trained(group):
+        whose, dtype = f"parameter '{names[each]}': ", _sharded_model.reduced_type(each)
         _bucket.check_tensor(each.sharded_param, whose, dtype)
 
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from ddphook._errors import UnsupportedError
@@ -38,18 +40,18 @@ def check_hook(hook: Hook) -> None:
     )
 
 
-def check_scatter(hook: Hook) -> None:
-    """Refuses a hook that cannot reduce parts of gradients."""
+def check_scatter(hook: Hook, where: str = "between shards") -> str:
+    """Refuses a hook that cannot send parts of arrays; returns a compiled example."""
     if hook.topology != "flat":
         raise UnsupportedError(
             "expected topology='flat' between shards; a mesh of two dimensions has "
             "replicas between machines, and shards within them"
         )
     try:
-        check_scatters(hook.for_modules(), hook.own_hook_of_exempt)
+        return check_scatters(hook.for_modules(), hook.own_hook_of_exempt)
     except UnsupportedError as error:
         raise UnsupportedError(
-            f"the hook '{hook.name}' between shards: {error}; use it between replicas, as "
+            f"the hook '{hook.name}' {where}: {error}; use it between replicas, as "
             "'hook' on a mesh of two dimensions"
         ) from None
 
@@ -67,4 +69,38 @@ def description(groups: list[Any], names: dict[Any, str]) -> str:
     return (
         f"{counted(len(names), 'parameter')} in {counted(len(groups), 'group')}, "
         f"digest {hasher.hexdigest()[:12]}"
+    )
+
+
+def has_shards(group: Any) -> bool:
+    return hasattr(group.mesh_info, "shard_process_group")
+
+
+def has_both(group: Any) -> bool:
+    """Returns true if a group's mesh has replicas and shards."""
+    return hasattr(group.mesh_info, "replicate_process_group") and has_shards(group)
+
+
+def trained(group: Any) -> Iterable[Any]:
+    return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
+
+
+def size_of(parameter: Any) -> int:
+    """Returns the number of elements of a shard, with its padding."""
+    return int(parameter.padded_sharded_param_size.numel())
+
+
+def reduced_type(parameter: Any) -> torch.dtype:
+    dtype: torch.dtype = parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
+    return dtype
+
+
+def becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
+    """Returns true if a parameter's gradient becomes a view of the result of this type."""
+    hooks = _private.hooks_of_tensor(parameter.sharded_param)
+    return (
+        parameter.sharded_param.grad is None
+        and parameter.sharded_grad_dtype in (None, dtype)
+        and not parameter.offload_to_cpu
+        and not hooks["register_post_accumulate_grad_hook"]
     )

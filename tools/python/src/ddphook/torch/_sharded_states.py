@@ -27,14 +27,14 @@ def saved(
     parts: _states.Parts,
     kinds: _states.Kinds,
     parameters: Mapping[str, Any],
-    is_scatter: bool,
+    job: str,
 ) -> Saved:
     """Returns the states of a job of these FSDP parameters; the values are views."""
     result: Saved = {}
     for (role, key), value in parts.items():
         name = key if isinstance(key, str) else ", ".join(key)
         if kinds[role] not in _SHARED:
-            is_error = kinds[role] == "error" and not is_scatter
+            is_error = kinds[role] == "error" and job == "replicas"
             value = _placed(value, parameters[name.split(", ")[0]], is_error)
         result.setdefault(role, {})[name] = value
     return result
@@ -54,20 +54,20 @@ def load(
     parts: _states.Parts,
     kinds: _states.Kinds,
     parameters: Mapping[str, Any],
-    is_scatter: bool,
+    job: str,
 ) -> None:
     """Replaces a job's states by a result of `saved`.
 
     Raises InvalidArgumentError if that is of another model, mesh, or rank.
     """
-    own = saved(parts, kinds, parameters, is_scatter)
+    own = saved(parts, kinds, parameters, job)
     for role, values in given.items():
         for name in values.keys() - own.get(role, {}).keys():
             # Only some parameters of a group had gradients in a step.
             if role not in kinds or not parameters.keys() >= set(name.split(", ")):
                 raise InvalidArgumentError(f"this model has no {role} of '{name}'")
             parts[role, name] = torch.empty_like(_local(values[name]).flatten())
-    for role, mine in saved(parts, kinds, parameters, is_scatter).items():
+    for role, mine in saved(parts, kinds, parameters, job).items():
         for name, value in mine.items():
             other = given.get(role, {}).get(name)
             if _described(other) != _described(value):
