@@ -167,7 +167,7 @@ class _Collectives:
         kind = "sum" if is_multiplied else _KINDS[op]
         layout = self._layout_of_scatter(self._given, input_tensor.dtype, kind)
         names = [self._names[each] for each in self._given]
-        sizes = list(map(_sharded_model.size_of, self._given))
+        sizes = list(map(_size, self._given))
         runs = [[names.index(name) for name in members] for members in layout.members]
 
         def scatter() -> None:
@@ -218,7 +218,7 @@ class _Collectives:
             runs[hook.own_hook(self._names[each]) is not None].append(each)
         arrays = [run for run in runs.values() if run]
         members = tuple(tuple(self._names[each] for each in run) for run in arrays)
-        sizes = tuple(ranks * sum(map(_sharded_model.size_of, run)) for run in arrays)
+        sizes = tuple(ranks * sum(map(_size, run)) for run in arrays)
         return _bucket.Scattered(self._number, members, sizes, ranks, dtype, kind)
 
     def _layout(
@@ -230,13 +230,11 @@ class _Collectives:
 
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
-        parameters = list(_sharded_model.trained(self._group))
+        parameters = list(_trained(self._group))
         if job not in (self._shards, self._replicas) or not parameters:
             return []
-        dtype = _sharded_model.reduced_type(parameters[0])
-        if job is self._shards:
-            return [self._layout_of_scatter(parameters, dtype, "mean")]
-        return [self._layout(parameters, dtype, "mean")]
+        layout = self._layout_of_scatter if job is self._shards else self._layout
+        return [layout(parameters, _reduced_type(parameters[0]), "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
@@ -252,7 +250,7 @@ class _Collectives:
             and (self._replicas is None or group.all_reduce_grads)
             and not _private.has_partial_reduction(group)
             and _private.is_in_backward()
-            and all(_sharded_model.becomes_view(each, dtype) for each in self._given)
+            and all(_becomes_view(each, dtype) for each in self._given)
         )
 
 
@@ -267,7 +265,7 @@ class _Request(NamedTuple):
     timeout_s: float
 
     def scatters_with(self, group: Any) -> Hook:
-        return self.shard_hook if _sharded_model.has_both(group) else self.hook
+        return self.shard_hook if _has_both(group) else self.hook
 
 
 class ShardedHandle(Handle):
@@ -281,7 +279,7 @@ class ShardedHandle(Handle):
         # For the first backward pass only.
         self._whole: Callable[[], nn.Module | None] = weakref.ref(model)
         self._pipeline = given.hook.pipeline()
-        if any(map(_sharded_model.has_both, groups)):
+        if any(map(_has_both, groups)):
             shard_hook = given.shard_hook.pipeline()
             self._pipeline += f" between replicas, {shard_hook} between shards"
         self._by_name = {name: each for each, name in names.items()}
@@ -316,21 +314,16 @@ class ShardedHandle(Handle):
         # After an error, FSDP may go on without communication, or wait for other ranks.
         self._check = model.register_forward_pre_hook(self._raise_failure, prepend=True)
 
-    def _jobs_of(self, group: Any, given: _Request) -> Sequence[_Job | None]:
+    def _jobs_of(self, group: Any, given: _Request) -> list[_Job | None]:
         """Returns the jobs of a group's reduce-scatters, of its all-reduces and of its
         all-gathers, or None where it has nothing to send."""
-        info = group.mesh_info
-        shards = getattr(info, "shard_process_group", None)
-        if shards is not None and shards.size() == 1:
-            shards = None
-        replicas = getattr(info, "replicate_process_group", None)
         jobs: list[_Job | None] = []
         for kind, ranks, hook in (
-            ("shards", shards, given.scatters_with(group)),
-            ("replicas", replicas, given.hook),
-            ("gathers", shards if given.wire else None, given.gather_hook),
+            ("shards", _ranks(group, "shard"), given.scatters_with(group)),
+            ("replicas", _ranks(group, "replicate"), given.hook),
+            ("gathers", given.wire and _ranks(group, "shard"), given.gather_hook),
         ):
-            if ranks is None:
+            if not ranks or kind != "replicas" and ranks.size() == 1:
                 jobs.append(None)
                 continue
             key = (ranks.group_name, hook.pipeline(), kind)
@@ -508,12 +501,12 @@ def register(
     timeout: timedelta | float | None,
 ) -> ShardedHandle:
     """Registers a hook with a model that has these parameter groups."""
-    if shard_hook is not None and not any(map(_sharded_model.has_both, groups)):
+    if shard_hook is not None and not any(map(_has_both, groups)):
         raise InvalidArgumentError(
             "expected a mesh with replicas and shards for a 'shard_hook'; on a mesh of one "
             "dimension, give 'hook' only"
         )
-    if gather_hook is not None and not any(map(_sharded_model.has_shards, groups)):
+    if gather_hook is not None and not any(_ranks(group, "shard") for group in groups):
         raise InvalidArgumentError("expected a model of fully_shard for a 'gather_hook'")
     gathering = _sharded_gathers.resolve_gathering(gather_hook or "allreduce")
     between = resolve(shard_hook or "allreduce")
@@ -523,11 +516,45 @@ def register(
     _sharded_model.check_hook(given.shard_hook)
     for group in groups:
         _check_group(group, names, given)
-    trained = [names[each] for group in groups for each in _sharded_model.trained(group)]
+    trained = [names[each] for group in groups for each in _trained(group)]
     if not trained:
         raise InvalidArgumentError("expected a model with parameters to train")
     hook.check_names(trained)
     return ShardedHandle(model, groups, names, given)
+
+
+def _ranks(group: Any, kind: str) -> Any:
+    """Returns the process group of a parameter group's "shard"s or "replicate"s, or None."""
+    return getattr(group.mesh_info, f"{kind}_process_group", None)
+
+
+def _has_both(group: Any) -> bool:
+    """Returns true if a group's mesh has replicas and shards."""
+    return all(_ranks(group, kind) for kind in ("shard", "replicate"))
+
+
+def _trained(group: Any) -> Iterable[Any]:
+    return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
+
+
+def _size(parameter: Any) -> int:
+    """Returns the number of elements of a shard, with its padding."""
+    return int(parameter.padded_sharded_param_size.numel())
+
+
+def _reduced_type(parameter: Any) -> torch.dtype:
+    return parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
+
+
+def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
+    """Returns true if a parameter's gradient becomes a view of the result of this type."""
+    hooks = _private.hooks_of_tensor(parameter.sharded_param)
+    return (
+        parameter.sharded_param.grad is None
+        and parameter.sharded_grad_dtype in (None, dtype)
+        and not parameter.offload_to_cpu
+        and not hooks["register_post_accumulate_grad_hook"]
+    )
 
 
 def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
@@ -546,18 +573,17 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
             raise FailedPreconditionError(
                 f"the model has {what} of its own: {type(own).__name__}"
             )
-    for kind in "shard", "replicate":
-        ranks = getattr(group.mesh_info, f"{kind}_process_group", None)
-        if ranks is not None and dist.get_backend(ranks) == "ddphook":
-            raise FailedPreconditionError(
-                "the model's mesh has a hook of its own; make it without backend_override"
-            )
-    if _sharded_model.has_shards(group):
+    shards, replicas = _ranks(group, "shard"), _ranks(group, "replicate")
+    if any(ranks and dist.get_backend(ranks) == "ddphook" for ranks in (shards, replicas)):
+        raise FailedPreconditionError(
+            "the model's mesh has a hook of its own; make it without backend_override"
+        )
+    if shards is not None:
         _sharded_model.check_scatter(given.scatters_with(group))
         if given.wire:
             _sharded_gathers.check_group(group, names)
-    for each in _sharded_model.trained(group):
-        whose, dtype = f"parameter '{names[each]}': ", _sharded_model.reduced_type(each)
+    for each in _trained(group):
+        whose, dtype = f"parameter '{names[each]}': ", _reduced_type(each)
         _bucket.check_tensor(each.sharded_param, whose, dtype)
 
 

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from ddphook._errors import UnsupportedError
@@ -69,38 +67,4 @@ def description(groups: list[Any], names: dict[Any, str]) -> str:
     return (
         f"{counted(len(names), 'parameter')} in {counted(len(groups), 'group')}, "
         f"digest {hasher.hexdigest()[:12]}"
-    )
-
-
-def has_shards(group: Any) -> bool:
-    return hasattr(group.mesh_info, "shard_process_group")
-
-
-def has_both(group: Any) -> bool:
-    """Returns true if a group's mesh has replicas and shards."""
-    return hasattr(group.mesh_info, "replicate_process_group") and has_shards(group)
-
-
-def trained(group: Any) -> Iterable[Any]:
-    return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
-
-
-def size_of(parameter: Any) -> int:
-    """Returns the number of elements of a shard, with its padding."""
-    return int(parameter.padded_sharded_param_size.numel())
-
-
-def reduced_type(parameter: Any) -> torch.dtype:
-    dtype: torch.dtype = parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
-    return dtype
-
-
-def becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
-    """Returns true if a parameter's gradient becomes a view of the result of this type."""
-    hooks = _private.hooks_of_tensor(parameter.sharded_param)
-    return (
-        parameter.sharded_param.grad is None
-        and parameter.sharded_grad_dtype in (None, dtype)
-        and not parameter.offload_to_cpu
-        and not hooks["register_post_accumulate_grad_hook"]
     )
