@@ -217,8 +217,9 @@ def _of_fsdp(rank):
     assert not _private.has_partial_reduction(group)
     old = _private.exchange_collectives(group, ())
     assert type(old[0]) is _private.DefaultReduceScatter
+    assert type(old[3]) is _private.DefaultAllGather
     assert _private.exchange_collectives(group, ["a", "b", "c"]) == old
-    assert _private.exchange_collectives(group, old) == ["a", "b", "c"]
+    assert _private.exchange_collectives(group, old) == ["a", "b", "c", old[3]]
     assert not _private.is_replicated_by_ddp(net)
     assert _private.is_replicated_by_ddp(nn.Sequential(replicate(nn.Linear(3, 2))))
     wrapped = dict(checkpoint_wrapper(nn.Linear(3, 2)).named_modules())
