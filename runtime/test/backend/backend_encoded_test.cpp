@@ -51,7 +51,7 @@ struct Case {
     return randomValues(dtype, count, seed + 1000 * static_cast<unsigned>(rank),
                         /*withSpecial=*/seed % 5 == 0);
   }
-  /// What a rank puts in; behind a short part there is poison.
+  /// Returns the input of a rank; poison follows a short part.
   std::vector<char> input(int rank, int ranks) const {
     std::vector<char> result = values(rank);
     if (kind != CollectiveKind::AllGather)

@@ -53,7 +53,7 @@ struct Case {
   size_t bytes(int64_t elements) const {
     return static_cast<size_t>(elements * dtypeSize(dtype));
   }
-  /// What a rank puts in; behind a short part there is poison.
+  /// Returns the input of a rank; poison follows a short part.
   std::vector<char> input(int rank, int ranks) const {
     std::vector<char> values = randomValues(
         dtype, inputElements(kind, count, ranks),
