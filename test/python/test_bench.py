@@ -185,6 +185,7 @@ def names(report, caches=None):
     }
 
 
+@pytest.mark.full("writes twice the last-level cache before each call")
 def test_local_work(tmp_path):
     report, _ = bench(tmp_path, "cast", "encode", "topk")
     cast, encode, topk = names(report, "cold").values()
