@@ -38,7 +38,7 @@ class Staged:
     finish_all = _device.Cuda.finish_all
 
     # Uses PyTorch's own allocators and copies only.
-    pack = _device.Cuda.pack
+    pack, _make, _fill = _device.Cuda.pack, _device.Cuda._make, _device.Cuda._fill
 
     def begin(self, arrays, are_kept=False):
         return None

@@ -494,7 +494,7 @@ def wait_badly(rank):
 
     def start():
         return torch.ops.ddphook.start(
-            [torch.ones(3)], [0], "", TEXT, "hook=fp16", "0", 30.0
+            [torch.ones(3)], 1, "", TEXT, "hook=fp16", "0", 30.0
         )
 
     def wait(ticket):

@@ -21,7 +21,7 @@ def start(value, length=3, timeout_s=TIMEOUT_S, group="0"):
 
     gradients, text = [torch.full((length,), value)], TEXT.format(length)
     return torch.ops.ddphook.start(
-        gradients, [0], "", text, "hook=allreduce", group, timeout_s
+        gradients, 1, "", text, "hook=allreduce", group, timeout_s
     )
 
 

@@ -36,7 +36,7 @@ GRADIENTS = [
     ((64, 48), torch.float32),
     ((7, 3, 5), torch.float16),
 ]
-# Makes three buckets of these, one of them with several types.
+# Makes several buckets of these.
 BUCKET_BYTES = 3000
 
 
@@ -127,6 +127,27 @@ def every_hook(rank, hooks):
 )
 def test_every_hook(world):
     ranks.run(world, every_hook, HOOKS)
+
+
+def scatters(rank):
+    import ddphook.torch
+    import staged
+    import test_compile_scatters
+
+    for given, _ in test_compile_scatters.HOOKS:
+        inputs = test_compile_scatters.gradients_of(rank, 0)
+        step = test_compile_scatters.scatter_some
+        graph, results = test_compile_scatters.rewritten(step, inputs, **given), []
+        for place in (contextlib.nullcontext(), staged.steps(rank, staged.Late)):
+            with place:
+                steps = [test_compile_scatters.gradients_of(rank, n) for n in range(STEPS)]
+                results.append([part.clone() for inputs in steps for part in graph(*inputs)])
+            ddphook.torch.close()
+        assert all(map(torch.equal, *results)), given
+
+
+def test_reduce_scatters():
+    ranks.run(2, scatters)
 
 
 def under_inductor(rank, backends):

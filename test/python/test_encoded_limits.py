@@ -21,7 +21,7 @@ def reduce(rank, hook, dtype, value):
     name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
     gradient = torch.tensor([value, -value, 0.0, -0.0], dtype=dtype)
     ticket = torch.ops.ddphook.start(
-        [gradient], [0], "", TEXT.format(name), f"hook={hook}", "0", 60.0
+        [gradient], 1, "", TEXT.format(name), f"hook={hook}", "0", 60.0
     )
     (average,) = torch.ops.ddphook.wait(
         ticket, [4], [1], str(dtype).removeprefix("torch."), gradient.device

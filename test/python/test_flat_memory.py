@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddphook.torch._flat_memory import FlatMemory, flat_arrays
+from ddphook.torch._flat_memory import FlatMemory, flat_array, scattered_arrays
 
 SEED = 20261126
 
@@ -20,28 +20,31 @@ def addresses(tensors):
 # PyTorch's allocator makes the arrays of devices; here for the host.
 @pytest.mark.parametrize("make", [FlatMemory().take, torch.empty], ids=["host", "device"])
 def test_places(make):
-    """Gradients are consecutive in the array of their number."""
-    gradients = [
-        torch.zeros(3, 5),
-        torch.zeros(7, dtype=torch.float16),
-        torch.zeros(0, 4),
-        torch.zeros(()),
-    ]
-    whole, places = flat_arrays(make, gradients, [0, 1, 0, 0])
-    assert [(one.dtype, one.numel()) for one in whole] == [
-        (torch.float32, 16),
-        (torch.float16, 7),
-    ]
+    """Gradients are consecutive in the array."""
+    gradients = [torch.zeros(3, 5), torch.zeros(0, 4), torch.zeros(())]
+    whole, places = flat_array(make, gradients)
+    assert (whole.dtype, whole.numel()) == (torch.float32, 16)
     assert [place.shape for place in places] == [g.shape for g in gradients]
-    first = whole[0].data_ptr()
-    assert addresses([places[0], places[3]]) == [first, first + 60]
-    assert places[1].data_ptr() == whole[1].data_ptr()
+    first = whole.data_ptr()
+    assert addresses(places[::2]) == [first, first + 60]
     # Each has a separate storage of only its part, which keeps the array's memory alive.
-    assert [place.untyped_storage().nbytes() for place in places[::3]] == [60, 4]
+    assert [place.untyped_storage().nbytes() for place in places[::2]] == [60, 4]
     places[0].fill_(7.0)
     del whole
     gc.collect()
     assert bool((places[0] == 7).all())
+    assert flat_array(make, gradients[1:2])[0].numel() == 1
+
+
+@pytest.mark.parametrize("make", [FlatMemory().take, torch.empty], ids=["host", "device"])
+def test_places_of_rows(make):
+    """A chunk has the rows that one rank gets of each gradient."""
+    gradients = [torch.arange(12.0).view(4, 3), torch.arange(12.0, 16.0)]
+    (whole, part), places = scattered_arrays(make, gradients, 2)
+    assert whole.tolist() == [*range(6), 12, 13, *range(6, 12), 14, 15]
+    assert [place.shape for place in places] == [(2, 3), (2,)]
+    assert part.numel() == 8
+    assert addresses(places) == [part.data_ptr(), part.data_ptr() + 24]
 
 
 KEEPERS = {
@@ -56,16 +59,16 @@ KEEPERS = {
 def test_what_is_kept_is_not_given_again(kept):
     """Any reference to an array keeps other steps from reusing its memory."""
     memory, gradient = FlatMemory(), torch.zeros(1000)
-    whole, places = flat_arrays(memory.take, [gradient], [0])
-    address = whole[0].data_ptr()
-    keeper = KEEPERS[kept](whole[0], places[0])
+    whole, places = flat_array(memory.take, [gradient])
+    address = whole.data_ptr()
+    keeper = KEEPERS[kept](whole, places[0])
     del whole, places
     gc.collect()
-    others, _ = flat_arrays(memory.take, [gradient], [0])
-    assert others[0].data_ptr() != address
-    del keeper, others
+    other, _ = flat_array(memory.take, [gradient])
+    assert other.data_ptr() != address
+    del keeper, other, _
     gc.collect()
-    again = [flat_arrays(memory.take, [gradient], [0])[0][0] for _ in range(2)]
+    again = [flat_array(memory.take, [gradient])[0] for _ in range(2)]
     assert address in addresses(again)
 
 
@@ -79,12 +82,12 @@ def test_never_more_than_at_one_time():
         for _ in range(random.integers(1, 5)):
             size = int(random.choice([1, 10, 1000, 4096]))
             dtype = [torch.float32, torch.float16][random.integers(2)]
-            whole, _ = flat_arrays(memory.take, [torch.zeros(size, dtype=dtype)], [0])
-            whole[0].fill_(float(len(used)))
-            used.append(whole[0])
+            whole, _ = flat_array(memory.take, [torch.zeros(size, dtype=dtype)])
+            whole.fill_(float(len(used)))
+            used.append(whole)
         for number, tensor in enumerate(used):
             assert bool((tensor == number).all())
         most = max(most, sum(tensor.nbytes for tensor in used))
         held = sum(tensor.nbytes for tensor in memory._free + list(memory._returned))
         assert held + sum(tensor.nbytes for tensor in used) <= most
-        del used, whole, tensor
+        del used, whole, tensor, _

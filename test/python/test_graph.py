@@ -5,6 +5,7 @@ Graphs are traced for three ranks that do not exist; test_compile.py runs them.
 """
 
 import logging
+import random
 from urllib.parse import unquote
 
 import pytest
@@ -14,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _backend, _graph
 
 RANKS = 3
@@ -59,8 +61,12 @@ def texts(calls):
     return [unquote(call.args[3]) for call in starts]
 
 
-def reduced(tensor, kind="avg"):
-    return _ops.wait_tensor(_ops.all_reduce(tensor, kind, "0"))
+def reduced(tensor, kind="avg", group="0"):
+    return _ops.wait_tensor(_ops.all_reduce(tensor, kind, group))
+
+
+def scattered(tensor, kind="avg", group="0"):
+    return _ops.wait_tensor(_ops.reduce_scatter_tensor(tensor, kind, RANKS, group))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +92,27 @@ def test_spellings(step, kind):
     assert f"ddp.all_reduce {kind} %g0 on @dp {{ddp.name = " in text
     assert "tensor<4x5xf32>" in text
     assert not {"all_reduce", "wait_tensor"} & set(names(calls))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (lambda g: scattered(g, "avg"), "mean"),
+        (lambda g: scattered(g, "sum"), "sum"),
+        (lambda g: scattered(g / RANKS, "sum"), "mean"),
+        (lambda g: scattered(g, "sum") * (1 / RANKS), "mean"),
+        (lambda g: scattered(g, "sum") / 2, "sum"),
+    ],
+)
+def test_spellings_of_reduce_scatters(step, kind):
+    count, calls = rewritten(step, (6, 5))
+    assert count == 1
+    (text,) = texts(calls)
+    assert f"ddp.reduce_scatter {kind} %g0 on @dp {{ddp.name = " in text
+    assert "tensor<30xf32> -> tensor<10xf32>" in text
+    assert not {"reduce_scatter_tensor", "wait_tensor"} & set(names(calls))
+    (average,) = [call for call in calls if names([call]) == ["getitem"]]
+    assert average.meta["val"].shape == (2, 5)
 
 
 def traced_on(step, *devices):
@@ -178,6 +205,90 @@ def test_coalesced():
     assert "tensor<4x5xf32>" in text
     assert "tensor<3xf32>" in text
     assert "all_reduce_coalesced" not in names(calls)
+
+
+def test_coalesced_reduce_scatters():
+    def step(a, b):
+        both = _ops.reduce_scatter_tensor_coalesced([a, b], "avg", RANKS, "0")
+        return [_ops.wait_tensor(tensor) for tensor in both]
+
+    count, calls = rewritten(step, (6, 5), (3,))
+    assert count == 2
+    assert names(calls) == ["start", "wait", "getitem", "getitem"]
+    (text,) = texts(calls)
+    assert "tensor<33xf32> -> tensor<11xf32>" in text
+    assert '"gradient0, gradient1"' in text
+
+
+def test_a_bucket_has_one_kind_and_one_type():
+    def step(a, b, c):
+        means = [scattered(a), scattered(b), scattered(c.half())]
+        return [*means, scattered(c, "sum"), reduced(c), reduced(c, "sum")]
+
+    count, calls = rewritten(step, (3, 2), (6,), (3,))
+    assert count == 6
+    found = sorted(text.partition("\n")[2] for text in texts(calls))
+    counts = [(text.count("reduce_scatter"), text.count("all_reduce")) for text in found]
+    assert sorted(counts) == [(0, 1), (0, 1), (1, 0), (1, 0), (1, 0)]
+    assert sum("tensor<12xf32> -> tensor<4xf32>" in text for text in found) == 1
+    assert sum("tensor<3xf16> -> tensor<1xf16>" in text for text in found) == 1
+
+
+def test_reduce_scatters_of_inductors_buckets():
+    """Inductor has joined the gradients' columns into one array."""
+    from torch._inductor.fx_passes import bucketing
+
+    def step(a, b):
+        return scattered(a.sin()), scattered(b.sin())
+
+    inputs = [torch.zeros(6, 5), torch.zeros(3)]
+    module = make_fx(step, tracing_mode="fake")(*inputs)
+    bucketing.bucket_reduce_scatter(module)
+    assert _graph.rewrite(module.graph, "hook=fp16", 30.0) == 1
+    module.graph.lint()
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    (text,) = texts(calls)
+    assert "tensor<33xf32> -> tensor<11xf32>" in text
+    assert not {"reduce_scatter_tensor", "wait_tensor"} & set(names(calls))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(hook="powersgd"),
+        dict(hook="topk"),
+        dict(hook="quantization_pertensor"),
+        dict(hook="fp16", wrapper="bf16"),
+        dict(hook="fp16", topology="hierarchical"),
+    ],
+)
+def test_a_hook_that_reduces_whole_gradients_is_refused(options):
+    def rewrite(pass_):
+        graphs = [traced(lambda g: scattered(g), (3, 4)), traced(lambda g: reduced(g), (3, 4))]
+        how = pass_.pipeline, 30.0, 1 << 20, "", None, pass_.shard_pipeline
+        return [_graph.rewrite(graph, *how) for graph in graphs]
+
+    with pytest.raises(UnsupportedError, match="reduce-scatter.*; give 'shard_hook'"):
+        rewrite(_backend.make_pass(**options))
+    assert rewrite(_backend.make_pass(**options, shard_hook="int8")) == [1, 1]
+
+
+def test_a_reduce_scatter_that_writes_to_a_given_tensor_is_refused():
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
+
+    graph = traced(lambda g: g + 1, (3,))
+    write = _ops.reduce_scatter_tensor_out.default
+    with graph.inserting_before(graph.output_node()):
+        graph.call_function(auto_functionalized_v2, (write,), {"_all_bases": []})
+    with pytest.raises(UnsupportedError, match="expected reduce_scatter_tensor"):
+        _graph.rewrite(graph, "hook=fp16", 30.0)
+
+
+def test_shard_hooks_are_checked_at_once():
+    with pytest.raises(UnsupportedError, match="a reduce-scatter cannot have this hook"):
+        _backend.make_pass(hook="fp16", shard_hook="topk")
+    with pytest.raises(InvalidArgumentError, match="did you mean"):
+        _backend.make_pass(hook="fp16", shard_hook="int")
 
 
 @pytest.mark.parametrize(
@@ -321,6 +432,65 @@ def test_buckets_of_two_groups_do_not_wait_for_each_other():
     count, calls = rewritten(step, (4,))
     assert count == 4
     assert sorted(text.count("ddp.all_reduce") for text in texts(calls)) == [1, 1, 2]
+
+
+def test_reductions_over_two_dimensions_of_a_mesh():
+    """Gradients of shards wait for one bucket of reduce-scatters."""
+    group = dist.new_group([0, 1, 2]).group_name
+
+    def step(*gradients):
+        return [reduced(scattered(each), "avg", group) for each in gradients]
+
+    count, calls = rewritten(step, (3, 2), (6,), (3,))
+    assert count == 6
+    assert names(calls) == ["start", "wait", *["getitem"] * 3] * 2
+    first, second = texts(calls)
+    assert "tensor<15xf32> -> tensor<5xf32>" in first
+    assert second.count("ddp.all_reduce") == 3
+    assert [call.args[5] for call in calls if names([call]) == ["start"]] == ["0", group]
+
+
+def test_buckets_that_would_wait_for_each_other():
+    group = dist.new_group([0, 1, 2]).group_name
+
+    def step(a, b):
+        one, two = reduced(a), reduced(b, "avg", group)
+        return reduced(one.sin(), "avg", group), reduced(two.sin())
+
+    count, calls = rewritten(step, (3,), (3,))
+    assert count == 4
+    assert sorted(text.count("ddp.all_reduce") for text in texts(calls)) in (
+        [1, 1, 2], [1, 1, 1, 1],
+    )
+
+
+def test_random_orders_of_reductions():
+    """No bucket waits for itself, through any number of others."""
+    groups = ["0", *(dist.new_group([0, 1, 2]).group_name for _ in range(2))]
+    for seed in range(50):
+        draw = random.Random(seed)
+
+        def step(*inputs):
+            values = list(inputs)
+            for _ in range(14):
+                a, b = draw.choices(values[-8:], k=2)
+                reduce = draw.choice([reduced, reduced, scattered, None])
+                value = a.sum() + b
+                if reduce is not None:
+                    value = reduce(value, draw.choice(["avg", "sum"]), draw.choice(groups))
+                if reduce is scattered:
+                    value = torch.cat([value] * RANKS)
+                values.append(value)
+            return values
+
+        size = draw.choice([1, 40, 1 << 20])
+        count, calls = rewritten(step, (3,), (3,), bucket_bytes=size)
+        left = {"all_reduce", "reduce_scatter_tensor", "wait_tensor"} & set(names(calls))
+        assert not left, seed
+        assert count == sum(
+            text.count("ddp.all_reduce") or text.count(", gradient") + 1
+            for text in texts(calls)
+        ), seed
 
 
 def test_buckets_are_cut_by_bytes():

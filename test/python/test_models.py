@@ -70,22 +70,22 @@ class Buckets:
         from ddphook.torch import _graph
 
         self.orders = []
-        self.of_bucket = _graph.reduced_gradients
-        _graph.reduced_gradients = self.reduced_gradients
+        self.replace = _graph._replace
+        _graph._replace = self.replace_bucket
 
-    def reduced_gradients(self, bucket, *arguments):
-        outputs = list(bucket[0].result.graph.output_node().args[0])
+    def replace_bucket(self, graph, bucket, *arguments):
+        outputs = list(graph.output_node().args[0])
         self.orders.append(tuple(outputs.index(member.result) for member in bucket))
-        return self.of_bucket(bucket, *arguments)
+        return self.replace(graph, bucket, *arguments)
 
     def of(self, gradients):
-        """Yields the gradients of the only bucket with their numbers, for each type."""
-        # A recompiled step has the same bucket.
-        (order,) = set(self.orders)
-        dtypes = dict.fromkeys(gradients[number].dtype for number in order)
-        for dtype in dtypes:
-            numbers = [n for n in order if gradients[n].dtype == dtype]
-            yield numbers, [gradients[number] for number in numbers]
+        """Yields the gradients of the only bucket of each type with their numbers."""
+        # A recompiled step has the same buckets.
+        orders = set(self.orders)
+        dtypes = {gradients[number].dtype for order in orders for number in order}
+        assert len(orders) == len(dtypes)
+        for order in orders:
+            yield order, [gradients[number] for number in order]
 
 
 def averages(rank, names, directory):

@@ -137,7 +137,7 @@ def _ddp(rank):
         with log() as warnings:
             for _ in range(2):
                 compiled(x).backward(x)
-        assert len(warnings) == 1 and "register for a Distributed" in warnings[0]
+        assert len(warnings) == 1 and "register for a model of DDP" in warnings[0]
     config.optimize_ddp, config.compiled_autograd = "python_reducer", True
     ddp = DistributedDataParallel(Product())
     for make in ways(lambda x: ddp(x).backward(x)):

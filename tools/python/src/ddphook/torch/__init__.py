@@ -173,6 +173,7 @@ def compile(  # noqa: A001 - the name follows torch.compile.
     *,
     hook: AnyHook = "allreduce",
     wrapper: AnyWrapper | None = None,
+    shard_hook: AnyHook | None = None,
     bucket_cap_mb: float = 25,
     timeout: timedelta | float | None = None,
     fullgraph: bool = False,
@@ -181,12 +182,11 @@ def compile(  # noqa: A001 - the name follows torch.compile.
 ) -> Any:
     """Runs ``torch.compile`` with Inductor; a hook compresses the reductions.
 
-    Replaces functional all-reduces of gradients, ``sum`` and ``avg``, coalesced or
-    not, and those of DDP under ``optimize_ddp="python_reducer"``. They are put into
-    buckets in the order in which the graph computes the gradients, and overlap with
-    the rest of the graph. PyTorch reduces scalars, integers, and values used before
-    they are awaited; the log ``"ddphook"`` says so, with the reason, at the level
-    ``INFO``.
+    Replaces functional all-reduces and reduce-scatters of gradients, ``sum`` and
+    ``avg``, coalesced or not, and those of DDP under ``optimize_ddp="python_reducer"``.
+    They are put into buckets in the order in which the graph computes the gradients,
+    and overlap with the rest of the graph. PyTorch reduces scalars, integers, and
+    values used before they are awaited; the log ``"ddphook"`` gives the reason (``INFO``).
 
     If the package is installed, ``torch.compile(step, backend="ddphook",
     options={"hook": …})`` does the same.
@@ -199,6 +199,8 @@ def compile(  # noqa: A001 - the name follows torch.compile.
         As for ``register``, but a graph cannot have ``post_local_sgd``, and
         ``exempt`` is for ``register`` and ``export`` only: gradients of a graph
         have no names.
+    shard_hook
+        The hook of reduce-scatters, by default ``hook``.
     bucket_cap_mb
         The size of a bucket of gradients in MiB.
     timeout
@@ -220,13 +222,14 @@ def compile(  # noqa: A001 - the name follows torch.compile.
     UnsupportedError
         The hook is more than a reduction; or the step is a DDP model, whose gradients
         are reduced outside of it. If a DDP model is within the step, the first step
-        raises the error.
+        raises the error, and so does one with a reduce-scatter that cannot have the hook.
     """
     from ddphook.torch import _backend, _steps
 
     given = {
         "hook": hook,
         "wrapper": wrapper,
+        "shard_hook": shard_hook,
         "bucket_cap_mb": bucket_cap_mb,
         "timeout": timeout,
         **options,

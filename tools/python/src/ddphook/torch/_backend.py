@@ -16,7 +16,7 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _graph, _ops, _private, _steps
 from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
-from ddphook.torch._hooks import resolve_for_graph
+from ddphook.torch._hooks import check_scatters, resolve_for_graph
 from ddphook.torch._private import CompileContext, CustomGraphPass, config
 from ddphook.torch._rendezvous import timeout_seconds
 
@@ -32,6 +32,7 @@ class ReplaceReductions(CustomGraphPass):
     """
 
     pipeline: str
+    shard_pipeline: str  # That of reduce-scatters.
     timeout_s: float
     bucket_bytes: int
     step: int = 0
@@ -43,15 +44,16 @@ class ReplaceReductions(CustomGraphPass):
         owner = self._frame()
         if any(node.name.startswith("tangents_") for node in graph.nodes):
             owner += " backward"
-        how = self.pipeline, self.timeout_s, self.bucket_bytes
-        replaced = _graph.rewrite(graph, *how, owner, self.left_alone)
+        how = self.pipeline, self.timeout_s, self.bucket_bytes, owner, self.left_alone
+        replaced = _graph.rewrite(graph, *how, self.shard_pipeline)
         if replaced > 0 and not self.reorders:
             # For this graph only: `backend` has Inductor restore it after each graph.
             config.reorder_for_peak_memory = False
 
     def uuid(self) -> Any:
         """Returns the part of Inductor's cache key that identifies this pass."""
-        how = self.pipeline, self.timeout_s, self.bucket_bytes, self.reorders
+        pipelines = self.pipeline, self.shard_pipeline
+        how = *pipelines, self.timeout_s, self.bucket_bytes, self.reorders
         # Dividing by a number is part of an average only in a group of that size.
         return _private.get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
@@ -121,6 +123,7 @@ def make_pass(
     hook: Any = "allreduce",
     wrapper: Any = None,
     *,
+    shard_hook: Any = None,
     bucket_cap_mb: float = 25,
     timeout: timedelta | float | None = None,
     **options: Any,
@@ -133,8 +136,13 @@ def make_pass(
             "ddphook.torch.register"
         )
     check_cap(bucket_cap_mb)
+    pipeline = between = bucket_pipeline(resolved.pipeline())
+    if shard_hook is not None:
+        between = bucket_pipeline(resolve_for_graph(shard_hook).pipeline())
+        check_scatters(between)
     return ReplaceReductions(
-        bucket_pipeline(resolved.pipeline()),
+        pipeline,
+        between,
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,

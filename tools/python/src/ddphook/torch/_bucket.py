@@ -78,18 +78,35 @@ class Layout:
         parameter, as an attribute, or None if it has the bucket's hook.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
-        flat = _Flat("%flat", sum(sizes), self.dtype)
-        reduce = [
-            _reduction("all_reduce", i, self.kind, name, flat.add(i, shape), own_hook(name))
-            for i, (name, shape) in enumerate(zip(self.names, self.shapes))
-        ]
+        flat = tensor_type([flat_size(sum(sizes))], self.dtype)
+        lines: tuple[list[str], ...] = [], [], []
+        take, reduce, put = lines
+        begin, last = 0, "%flat"
+        for i, (name, shape, size) in enumerate(zip(self.names, self.shapes, sizes)):
+            piece, tensor = tensor_type([size], self.dtype), tensor_type(shape, self.dtype)
+            place = f"[{begin if size else 0}] [{size}] [1]"
+            dimensions = [list(range(len(shape)))] if shape else []
+            expand = f"tensor.expand_shape %{{}} {dimensions} output_shape {list(shape) or [1]}"
+            reshapes = [expand, f"tensor.collapse_shape %{{}} {dimensions}"]
+            into, back = reshapes if shape else reshapes[::-1]
+            take += [
+                f"%s{i} = tensor.extract_slice %flat{place} : {flat} to {piece}",
+                f"%g{i} = {into.format(f's{i}')} : {piece} into {tensor}",
+            ]
+            hook = own_hook(name)
+            reduce.append(_reduction("all_reduce", i, self.kind, name, tensor, hook))
+            put += [
+                f"%p{i} = {back.format(f'r{i}')} : {tensor} into {piece}",
+                f"%o{i} = tensor.insert_slice %p{i} into {last}{place} : {piece} into {flat}",
+            ]
+            begin, last = begin + size, f"%o{i}"
         update = _Updates(self, sizes)
         return groups + _function(
             "bucket",
-            [flat.argument, *update.arguments],
-            flat.take + reduce + flat.put + update.lines,
-            [flat.last, *update.results],
-            [flat.type, *update.types],
+            [f"%flat: {flat} {{{_WRITABLE}}}", *update.arguments],
+            [*take, *reduce, *put, *update.lines],
+            [last, *update.results],
+            [flat, *update.types],
         )
 
 
@@ -98,7 +115,8 @@ class Scattered:
     """Flat arrays of which each rank gets its part of the sum or mean.
 
     An array holds gradients of one parameter group, whose names it has. With another
-    hook for exempt parameters, theirs are in an array of their own.
+    hook for exempt parameters, theirs are in an array of their own. If `keeps` is true, the
+    module leaves the arrays as they are.
     """
 
     index: int
@@ -107,6 +125,7 @@ class Scattered:
     parts: int
     dtype: torch.dtype
     kind: str
+    keeps: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,7 +142,8 @@ class Scattered:
         for i, (name, members) in enumerate(zip(self.names, self.members)):
             how = "reduce_scatter", i, self.kind, name, f"{wholes[i]} -> {types[i]}"
             lines.append(_reduction(*how, own_hook(members[0])))
-        arguments = [f"%g{i}: {whole} {{{_WRITABLE}}}" for i, whole in enumerate(wholes)]
+        attributes = "" if self.keeps else f" {{{_WRITABLE}}}"
+        arguments = [f"%g{i}: {whole}{attributes}" for i, whole in enumerate(wholes)]
         results = [f"%r{i}" for i in range(len(types))]
         return groups + _function("bucket", arguments, lines, results, types)
 
@@ -176,49 +196,6 @@ def _function(
     )
 
 
-class _Flat:
-    """A flat argument from which gradients are extracted, and into which they return.
-
-    `take` extracts each gradient as ``%g<number>``; `put` inserts its reduction
-    ``%r<number>`` in the same location, as the array ``%p<number>``. `last` is the
-    argument after all insertions.
-    """
-
-    def __init__(self, name: str, size: int, dtype: torch.dtype) -> None:
-        self.type = tensor_type([size], dtype)
-        self.argument = f"{name}: {self.type} {{{_WRITABLE}}}"
-        self.take: list[str] = []
-        self.put: list[str] = []
-        self.last = name
-        self._name = name
-        self._dtype = dtype
-        self._end = 0
-
-    def add(self, number: int, shape: Sequence[int]) -> str:
-        """Appends a gradient to the argument, and returns its type."""
-        size = math.prod(shape)
-        piece = tensor_type([size], self._dtype)
-        tensor = tensor_type(shape, self._dtype)
-        place = f"[{self._end if size else 0}] [{size}] [1]"
-        dimensions = [list(range(len(shape)))] if shape else []
-        expand = f"tensor.expand_shape %{{}} {dimensions} output_shape {list(shape) or [1]}"
-        collapse = f"tensor.collapse_shape %{{}} {dimensions}"
-        take, put = (expand, collapse) if shape else (collapse, expand)
-        self.take += [
-            f"%s{number} = tensor.extract_slice {self._name}{place} : "
-            f"{self.type} to {piece}",
-            f"%g{number} = {take.format(f's{number}')} : {piece} into {tensor}",
-        ]
-        self.put.append(f"%p{number} = {put.format(f'r{number}')} : {tensor} into {piece}")
-        self.put.append(
-            f"%o{number} = tensor.insert_slice %p{number} into {self.last}{place} : "
-            f"{piece} into {self.type}"
-        )
-        self.last = f"%o{number}"
-        self._end += size
-        return tensor
-
-
 class _Updates:
     """The part of a bucket's module that updates parameters.
 
@@ -261,26 +238,6 @@ class _Updates:
         self.arguments.append(f"%table: {table}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Reduced:
-    """A gradient of a graph, with its kind (``"mean"`` or ``"sum"``) and its name in
-    states."""
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    name: str
-
-
-def flat_numbers(gradients: Sequence[Reduced]) -> list[int]:
-    """Returns the number of each gradient's flat array: one per kind and type."""
-    numbers: dict[tuple[str, torch.dtype], int] = {}
-    return [
-        numbers.setdefault((gradient.kind, gradient.dtype), len(numbers))
-        for gradient in gradients
-    ]
-
-
 def flat_size(elements: int) -> int:
     """Returns the size of a flat array for gradients of `elements` elements in total.
 
@@ -289,50 +246,19 @@ def flat_size(elements: int) -> int:
     return max(elements, 1)
 
 
-def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
-    """Returns a module that reduces gradients in place, in MLIR's textual form.
-
-    Its entry point takes the flat arrays of ``flat_numbers``, which hold the
-    gradients consecutively.
-    """
-    numbers = flat_numbers(gradients)
-    flats = []
-    for number in range(max(numbers) + 1):
-        members = [g for g, n in zip(gradients, numbers) if n == number]
-        size = sum(math.prod(member.shape) for member in members)
-        flats.append(_Flat(f"%flat{number}", flat_size(size), members[0].dtype))
-    reduce = [
-        _reduction("all_reduce", i, each.kind, each.name, flats[number].add(i, each.shape))
-        for i, (each, number) in enumerate(zip(gradients, numbers))
-    ]
-    lines = [line for flat in flats for line in flat.take] + reduce
-    lines += [line for flat in flats for line in flat.put]
-    arguments, results, types = zip(*((f.argument, f.last, f.type) for f in flats))
-    return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
-
-
-def scatter_text(whole: Reduced, ranks: int) -> str:
-    """Returns a module that reduces a flat array, of which each rank gets a part.
-
-    Its entry point takes the array, which it keeps, and returns this rank's part.
-    """
-    size = math.prod(whole.shape)
-    scattered = Scattered(0, ((whole.name,),), (size,), ranks, whole.dtype, whole.kind)
-    return scattered.text(WHOLE_GROUP).replace(f" {{{_WRITABLE}}}", "")
-
-
-def reductions_text(gradients: Sequence[Reduced]) -> str:
+def reductions_text(gradients: Sequence[tuple[str, Sequence[int], torch.dtype, str]]) -> str:
     """Returns a module with one function, ``@step``, which returns reduced gradients.
 
-    The size of the group ``@dp`` is that of the job that runs the module.
+    They are given with their kinds (``"mean"`` or ``"sum"``) and their names in states. The
+    size of the group ``@dp`` is that of the job that runs the module.
     """
     if not gradients:
         raise InvalidArgumentError("expected a step that reduces gradients")
-    types = [tensor_type(each.shape, each.dtype) for each in gradients]
+    types = [tensor_type(shape, dtype) for _, shape, dtype, _ in gradients]
     arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
     lines = [
-        _reduction("all_reduce", i, each.kind, each.name, type_)
-        for i, (each, type_) in enumerate(zip(gradients, types))
+        _reduction("all_reduce", i, kind, name, type_)
+        for i, ((kind, _, _, name), type_) in enumerate(zip(gradients, types))
     ]
     results = [f"%r{i}" for i in range(len(types))]
     return WHOLE_GROUP + _function("step", arguments, lines, results, types)

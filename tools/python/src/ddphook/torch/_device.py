@@ -9,7 +9,6 @@ thread of the context calls all other methods.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from ddphook import _runtime
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _private
-from ddphook.torch._flat_memory import Arrays, FlatMemory, flat_arrays
+from ddphook.torch._flat_memory import Arrays, FlatMemory, flat_array, scattered_arrays
 from ddphook.torch._rendezvous import Meeting
 
 # Devices whose tensors modules can take.
@@ -52,12 +51,24 @@ class Device:
     def finish_all(self, context: _runtime.Context) -> None:
         """Waits for all runs so far; raises a failure that no run has reported."""
 
-    def pack(self, gradients: _Tensors, flats: Sequence[int]) -> Arrays:
-        """Copies contiguous gradients into flat arrays; see `flat_arrays`."""
-        whole, places = flat_arrays(self._flat.take, gradients, flats)
+    def pack(self, gradients: _Tensors, parts: int) -> Arrays:
+        """Copies contiguous gradients of one type into an array, by columns if a rank gets
+        one of several `parts`.
+
+        Returns the arrays of a module that reduces them, and the places of its results.
+        """
+        if parts > 1:
+            return scattered_arrays(self._make, gradients, parts)
+        whole, places = flat_array(self._make, gradients)
+        self._fill(places, gradients)
+        return [whole], places
+
+    def _make(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        return self._flat.take(size, dtype)
+
+    def _fill(self, places: _Tensors, gradients: _Tensors) -> None:
         for gradient, place in zip(gradients, places):
             ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
-        return whole, places
 
     def begin(self, arrays: _Tensors, are_kept: bool = False) -> Any:
         """Returns what a run on these arrays has to wait for.
@@ -143,13 +154,13 @@ class Cuda(Device):
         # A peer may have been lost since a run was enqueued.
         context.synchronize()
 
-    def pack(self, gradients: _Tensors, flats: Sequence[int]) -> Arrays:
-        make = functools.partial(torch.empty, device=self.memory)
-        whole, places = flat_arrays(make, gradients, flats)
+    def _make(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, device=self.memory)
+
+    def _fill(self, places: _Tensors, gradients: _Tensors) -> None:
         if filled := [pair for pair in zip(places, gradients) if pair[0].numel() > 0]:
             # Copies many gradients by one kernel.
             _private.foreach_copy_(*map(list, zip(*filled)))
-        return whole, places
 
     def begin(self, arrays: _Tensors, are_kept: bool = False) -> Any:
         event = torch.cuda.Event()

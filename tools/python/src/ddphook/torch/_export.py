@@ -103,7 +103,7 @@ def export(
             )
         parameters = _bucket.reduced_parameters(step)
         text = _bucket.reductions_text(
-            [_bucket.Reduced("mean", tuple(p.shape), p.dtype, name) for name, p in parameters]
+            [("mean", p.shape, p.dtype, name) for name, p in parameters]
         )
         cap, order = step.bucket_bytes_cap / (1 << 20), "reverse"
     elif whole:
@@ -132,9 +132,18 @@ def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
     graph = make_fx(step, tracing_mode="fake")(*inputs).graph
     reductions = list(_graph.find_reductions(graph))
     for reduction in reductions:
+        if reduction.parts > 1:
+            raise UnsupportedError(
+                "expected all-reduces, but got a reduce-scatter; export with whole=True"
+            )
         size, all_ranks = group_of_name(reduction.group).size(), dist.get_world_size()
         if size != all_ranks:
             raise UnsupportedError(
                 f"expected reductions over all {all_ranks} ranks, but got one over {size}"
             )
-    return _bucket.reductions_text(_graph.reduced_gradients(reductions, 0))
+    return _bucket.reductions_text(
+        [
+            (each.kind, each.shape, each.value.dtype, f"gradient{number}")
+            for number, each in enumerate(reductions)
+        ]
+    )

@@ -17,33 +17,39 @@ from ddphook.torch._bucket import flat_size
 Arrays = tuple[list[torch.Tensor], list[torch.Tensor]]
 
 
-def flat_arrays(
-    make: Callable[..., torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    flats: Sequence[int],
-) -> Arrays:
-    """Returns flat arrays, and the part of each contiguous gradient in its array.
+def flat_array(
+    make: Callable[..., torch.Tensor], gradients: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Returns a flat array, and in it the part of each contiguous gradient, all of one type.
 
-    `flats` has the number of each gradient's flat array; all gradients in an array
-    have one type. `make` makes an array of a size and ``dtype``. Parts are no views: an
-    operator's results may not be views of one tensor. Each has a separate storage, which
-    keeps the whole flat array alive.
+    `make` makes an array of a size and ``dtype``. Parts are no views: an operator's results
+    may not be views of one tensor. Each has a separate storage, which keeps the whole array
+    alive.
     """
-    sizes = [0] * (max(flats) + 1)
-    types = [torch.float32] * len(sizes)
-    begins = []
-    for gradient, flat in zip(gradients, flats):
-        begins.append(sizes[flat])
-        sizes[flat] += gradient.numel()
-        types[flat] = gradient.dtype
-    whole = [make(flat_size(size), dtype=dtype) for size, dtype in zip(sizes, types)]
+    sizes = [gradient.numel() for gradient in gradients]
+    whole = make(flat_size(sum(sizes)), dtype=gradients[0].dtype)
     places = [
-        _alone(whole[flat][begin : begin + gradient.numel()].view(gradient.shape))
+        _alone(part.view(gradient.shape))
         if gradient.numel() > 0
-        else torch.empty_like(gradient, device=whole[flat].device)
-        for gradient, flat, begin in zip(gradients, flats, begins)
+        else torch.empty_like(gradient, device=whole.device)
+        for gradient, part in zip(gradients, whole[: sum(sizes)].split(sizes))
     ]
     return whole, places
+
+
+def scattered_arrays(
+    make: Callable[..., torch.Tensor], gradients: Sequence[torch.Tensor], parts: int
+) -> Arrays:
+    """Returns the array of a reduce-scatter with that of this rank's part, and in the latter
+    the place of each gradient's rows.
+
+    Chunk r of the first array has part r of each contiguous gradient's rows.
+    """
+    columns = [gradient.view(parts, -1) for gradient in gradients]
+    whole = make(sum(map(torch.numel, columns)), dtype=gradients[0].dtype)
+    torch.cat(columns, 1, out=whole.view(parts, -1))
+    part, places = flat_array(make, [each[: len(each) // parts] for each in gradients])
+    return [whole, part], places
 
 
 def _alone(part: torch.Tensor) -> torch.Tensor:
@@ -71,7 +77,7 @@ class FlatMemory:
         self._used = self._most = 0
 
     def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Returns an array that nobody else has; makes one for `flat_arrays`."""
+        """Returns an array that nobody else has; makes one for `flat_array`."""
         with self._lock:
             self._collect()
             for number, tensor in enumerate(self._free):

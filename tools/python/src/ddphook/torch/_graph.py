@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Replaces the all-reduces of a graph by compiled modules.
+"""Replaces the all-reduces and reduce-scatters of a graph by compiled modules.
 
 Works on the functional graph that Inductor has after autograd. A reduction is
-`_c10d_functional.all_reduce` and its `wait_tensor`. An average is an `avg`, or a sum
-divided by the group's size, either before, as DDP does it, or after. Reductions are
-put into buckets in the order in which the graph computes their gradients. A bucket
-starts right after its last gradient and is awaited before the first use of an average,
-so that it overlaps with the nodes in between. Neither a bucket nor a use of its
+`_c10d_functional.all_reduce` or `reduce_scatter_tensor` and its `wait_tensor`. An average
+is an `avg`, or a sum divided by the group's size, either before, as DDP does it, or after.
+Reductions are put into buckets in the order in which the graph computes their gradients. A
+bucket starts right after its last gradient and is awaited before the first use of an
+average, so that it overlaps with the nodes in between. Neither a bucket nor a use of its
 averages moves across a write to memory.
 """
 
@@ -18,27 +18,33 @@ import logging
 import math
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ddphook._cache import warn_once
+from ddphook._errors import UnsupportedError
 from ddphook.torch import _ops
-from ddphook.torch._bucket import ELEMENT_TYPES, Reduced, flat_numbers, flat_reductions_text
+from ddphook.torch._bucket import ELEMENT_TYPES, WHOLE_GROUP, Layout, Scattered
 from ddphook.torch._device import KINDS
+from ddphook.torch._hooks import check_scatters
 from ddphook.torch._private import OpOverload, collectives, stable_topological_sort
+from ddphook.torch._private import operator_name
 from ddphook.torch._private import resolve_process_group as group_of_name
 from ddphook.torch._private import writes_memory as _writes
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
-# The nodes of a reduction, besides divisions.
-_REDUCING = (
+# The nodes that start reductions, and all of a reduction besides divisions.
+_STARTS = (
     collectives.all_reduce.default,
     collectives.all_reduce_coalesced.default,
-    collectives.wait_tensor.default,
-    operator.getitem,
+    collectives.reduce_scatter_tensor.default,
+    collectives.reduce_scatter_tensor_coalesced.default,
 )
+_REDUCING = (*_STARTS, collectives.wait_tensor.default, operator.getitem)
 
 # DDP's bucket_cap_mb.
 DEFAULT_BUCKET_BYTES = 25 << 20
@@ -49,7 +55,8 @@ class Reduction:
     """A gradient and its reduction.
 
     `gradient` computes it; `result` is its sum or average, as `kind` says, over the
-    process group of this name. The shape is in numbers.
+    process group of this name. The shape is in numbers. A reduce-scatter has `parts` of
+    rows, of which each rank gets its own; an all-reduce has one part.
     """
 
     gradient: torch.fx.Node
@@ -57,6 +64,7 @@ class Reduction:
     kind: str
     group: str
     shape: tuple[int, ...]
+    parts: int = 1
 
     @property
     def value(self) -> torch.Tensor:
@@ -66,6 +74,11 @@ class Reduction:
     def bytes(self) -> int:
         return math.prod(self.shape) * self.value.element_size()
 
+    @property
+    def key(self) -> Any:
+        """The common properties of the reductions in one bucket, which is one array."""
+        return self.group, self.kind, self.value.dtype, self.parts
+
 
 def rewrite(
     graph: torch.fx.Graph,
@@ -74,19 +87,24 @@ def rewrite(
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     owner: str = "",
     left_alone: list[str] | None = None,
+    shard_pipeline: str = "",
 ) -> int:
     """Replaces all reductions of gradients in a graph, and returns their number.
 
     The graph is functional and normalized, with fake values as ``meta["val"]``. Graphs
     with different owners share no states. Other reductions are left alone: `left_alone`
-    receives the reasons, and the log has them.
+    receives the reasons, and the log has them. `shard_pipeline` is for reduce-scatters, by
+    default `pipeline`. Raises UnsupportedError if its hook cannot reduce parts.
     """
     reductions = _on_one_device(list(find_reductions(graph, left_alone)))
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
     for bucket in _buckets(graph, reductions, bucket_bytes):
-        group = bucket[0].group
-        averages = _replace(graph, bucket, numbers[group], pipeline, timeout_s, owner)
+        group, how = bucket[0].group, pipeline
+        if bucket[0].parts > 1:
+            how = shard_pipeline or pipeline
+            check_scatters(how, "; give 'shard_hook', which reduce-scatters then have")
+        averages = _replace(graph, bucket, numbers[group], how, timeout_s, owner)
         for reduction in reductions:
             # An average may be reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
@@ -116,15 +134,16 @@ def find_reductions(
     """
     results: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if node.target is collectives.all_reduce.default:
-            starts = [(node, node.args[0])]
-        elif node.target is collectives.all_reduce_coalesced.default:
+        if node.args and operator_name(node.args[0]) == "reduce_scatter_tensor_out":
+            raise UnsupportedError("expected reduce_scatter_tensor, but got its form with out=")
+        if node.target not in _STARTS:
+            continue
+        starts = [(node, node.args[0])]
+        if not isinstance(node.args[0], torch.fx.Node):
             items = [user for user in node.users if user.target is operator.getitem]
             starts = [(item, node.args[0][item.args[1]]) for item in items]
-        else:
-            continue
         for started, gradient in starts:
-            found = _understand(started, gradient, node.args[1], node.args[2], results)
+            found = _understand(node, started, gradient, results)
             if isinstance(found, Reduction):
                 results.add(found.result)
                 yield found
@@ -133,17 +152,15 @@ def find_reductions(
 
 
 def _understand(
-    started: torch.fx.Node,
-    gradient: torch.fx.Node,
-    kind: str,
-    group: str,
-    results: set[torch.fx.Node],
+    node: Any, started: torch.fx.Node, gradient: torch.fx.Node, results: set[torch.fx.Node]
 ) -> Reduction | str:
-    """Returns the reduction of `gradient` whose wait is the user of `started`, or why it
-    is left alone.
+    """Returns the reduction of `gradient` by `node` whose wait is the user of `started`, or
+    why it is left alone.
 
     If `gradient` is among the `results` of other reductions, its division is theirs.
     """
+    _, kind, *sizes, group = node.args
+    parts = sizes[0] if sizes else 1
     value = gradient.meta["val"]
     waits = [user for user in started.users if user.target is collectives.wait_tensor.default]
     reason = ""
@@ -155,6 +172,8 @@ def _understand(
         reason = f"its type is {value.dtype}"
     elif value.dim() == 0:
         reason = "it is a scalar, such as a loss"
+    elif dist.get_backend(group_of_name(group)) == "ddphook":
+        reason = "its process group has a hook of its own"
     elif value.device.type not in KINDS:
         reason = f"it is in the memory of {value.device}"
         warn_once(
@@ -165,19 +184,19 @@ def _understand(
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
         return reason
     shape = _known_shape(gradient)
-    if shape is None:
-        return "its shape depends on data"
+    if shape is None or parts > 1 and 0 in shape:
+        return "its shape depends on data" if shape is None else "it is empty"
     result = waits[0]
     if kind == "avg":
-        return Reduction(gradient, result, "mean", group, shape)
+        return Reduction(gradient, result, "mean", group, shape, parts)
     size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
-        return Reduction(divided, result, "mean", group, shape)
+        return Reduction(divided, result, "mean", group, shape, parts)
     users = list(result.users)
     if len(users) == 1 and _divided_by(users[0], size) is result:
-        return Reduction(gradient, users[0], "mean", group, shape)
-    return Reduction(gradient, result, "sum", group, shape)
+        return Reduction(gradient, users[0], "mean", group, shape, parts)
+    return Reduction(gradient, result, "sum", group, shape, parts)
 
 
 def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
@@ -223,41 +242,60 @@ def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
 def _buckets(
     graph: torch.fx.Graph, reductions: list[Reduction], bucket_bytes: int
 ) -> list[list[Reduction]]:
-    """Partitions the reductions into buckets, for each process group separately.
+    """Partitions the reductions into buckets, for each key separately.
 
-    A bucket ends before a gradient of any group that depends on one of its averages,
-    so that it does not wait for itself; before a random number that does, since draws
-    keep their order; and before a write to memory. In the result, a bucket depends
-    only on earlier ones.
+    A bucket ends before a gradient that depends on one of its averages if it would
+    otherwise wait for itself, directly or through another bucket; before a random number
+    that does, since draws keep their order; and before a write to memory. In the result,
+    a bucket depends only on earlier ones.
     """
     of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
         of_gradient.setdefault(reduction.gradient, []).append(reduction)
     closed: list[list[Reduction]] = []
-    open_buckets: dict[str, list[Reduction]] = {}
+    open_buckets: dict[Any, list[Reduction]] = {}
     # For each open bucket, the nodes that need one of its averages.
-    dependent: dict[str, set[torch.fx.Node]] = {}
+    dependent: dict[Any, set[torch.fx.Node]] = {}
 
-    def close(group: str) -> None:
-        closed.append(open_buckets.pop(group))
-        del dependent[group]
+    def needed(bucket: list[Reduction]) -> list[Any]:
+        """Returns the keys of the open buckets that a bucket waits for."""
+        gradients = {member.gradient for member in bucket}
+        return [key for key, nodes in dependent.items() if not nodes.isdisjoint(gradients)]
+
+    def close(key: Any) -> None:
+        """Closes an open bucket, after those that it waits for."""
+        del dependent[key]
+        bucket = open_buckets.pop(key)
+        while keys := needed(bucket):
+            close(keys[0])
+        closed.append(bucket)
 
     for node in graph.nodes:
         for nodes in dependent.values():
             if not nodes.isdisjoint(node.all_input_nodes):
                 nodes.add(node)
-        for group in list(open_buckets):
-            has_place = node in of_gradient or _draws(node)
-            if has_place and node in dependent[group] or _writes(node):
-                close(group)
+        for key in list(open_buckets):
+            # Closing another one may have closed it.
+            if key in open_buckets and (
+                _draws(node) and node in dependent[key] or _writes(node)
+            ):
+                close(key)
         for reduction in of_gradient.get(node, ()):
-            group = reduction.group
-            bucket = open_buckets.setdefault(group, [])
+            key = reduction.key
+            for other in needed([reduction]):
+                if other in open_buckets and key in (other, *needed(open_buckets[other])):
+                    close(other)
+            bucket = open_buckets.setdefault(key, [])
             bucket.append(reduction)
-            dependent.setdefault(group, set()).add(reduction.result)
+            waiting = dependent.setdefault(key, set())
+            waiting.add(reduction.result)
+            for other in needed(bucket):
+                dependent[other] |= waiting
             if sum(member.bytes for member in bucket) >= bucket_bytes:
-                close(group)
-    return closed + list(open_buckets.values())
+                close(key)
+    while open_buckets:
+        close(next(iter(open_buckets)))
+    return closed
 
 
 def _replace(
@@ -278,16 +316,21 @@ def _replace(
     place = max(gradients, key=order.__getitem__).next
     while place.op == "placeholder":
         place = place.next
-    reduced = reduced_gradients(bucket, first)
+    group, kind, dtype, parts = bucket[0].key
+    value, shapes = bucket[0].value, [member.shape for member in bucket]
+    names = tuple(f"gradient{number}" for number in range(first, first + len(bucket)))
+    layout: Any = Layout(0, names, tuple(shapes), dtype, kind=kind)
+    if parts > 1:
+        size = sum(map(math.prod, shapes))
+        layout = Scattered(0, (names,), (size,), parts, dtype, kind)
+        shapes = [(shape[0] // parts, *shape[1:]) for shape in shapes]
+    text = _ops.quoted(layout.text(WHOLE_GROUP))
     with graph.inserting_before(place):
-        text = _ops.quoted(flat_reductions_text(reduced))
-        flats, group = flat_numbers(reduced), bucket[0].group
         started = graph.call_function(
             torch.ops.ddphook.start.default,
-            (gradients, flats, owner, text, pipeline, group, timeout_s),
+            (gradients, parts, owner, text, pipeline, group, timeout_s),
         )
-    values = [gradient.meta["val"] for gradient in gradients]
-    started.meta["val"] = values[0].new_empty((), dtype=torch.int64, device="cpu")
+    started.meta["val"] = value.new_empty((), dtype=torch.int64, device="cpu")
     ends = [user for member in bucket for user in member.result.users]
     # The gradients' memory may be written to; and a node that uses an average before
     # the bucket starts may read written memory, or a random number may depend on it.
@@ -297,15 +340,10 @@ def _replace(
                 key=order.__getitem__)
     averages = {}
     with graph.inserting_before(place):
-        sizes = [size for member in bucket for size in member.shape]
-        ranks = [len(member.shape) for member in bucket]
-        types = " ".join(str(value.dtype).removeprefix("torch.") for value in values)
-        waited = graph.call_function(
-            torch.ops.ddphook.wait.default, (started, sizes, ranks, types, values[0].device)
-        )
-        waited.meta["val"] = [
-            value.new_empty(member.shape) for value, member in zip(values, bucket)
-        ]
+        sizes, ranks = [size for shape in shapes for size in shape], list(map(len, shapes))
+        what = started, sizes, ranks, str(dtype).removeprefix("torch."), value.device
+        waited = graph.call_function(torch.ops.ddphook.wait.default, what)
+        waited.meta["val"] = [value.new_empty(shape) for shape in shapes]
         for number, member in enumerate(bucket):
             average = graph.call_function(operator.getitem, (waited, number))
             average.meta["val"] = waited.meta["val"][number]
@@ -344,14 +382,3 @@ def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> No
     for input_ in inputs:
         if input_.target in _REDUCING or input_.args[:1] == (end,):
             _erase(graph, input_, end)
-
-
-def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
-    """Returns a bucket's gradients, named ``gradient<number>``.
-
-    `first` is the number of the first one among the gradients of its group in the graph.
-    """
-    return [
-        Reduced(member.kind, member.shape, member.value.dtype, f"gradient{number}")
-        for number, member in enumerate(bucket, first)
-    ]

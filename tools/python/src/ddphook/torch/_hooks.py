@@ -270,16 +270,23 @@ def resolve_for_group(
 
 
 @functools.cache
-def check_scatters(pipeline: str, own_hook: str | None = None) -> str:
+def check_scatters(pipeline: str, advice: str = "", own_hook: str | None = None) -> str:
     """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor, or
-    the own hook of some tensors that cannot; returns a compiled example."""
+    the own hook of some tensors that cannot; returns a compiled example.
+
+    `advice` ends the message.
+    """
+    if "topology=" in pipeline:
+        raise UnsupportedError(f"expected topology='flat' for a reduce-scatter{advice}")
     whole = _bucket.Scattered(0, (("a",), ("b",)), (1 << 11,) * 2, 2, torch.float32, "sum")
     groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, 2)
     text = whole.text(groups, lambda name: own_hook if name == "b" else None)
     try:
         return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
-        raise UnsupportedError(f"a reduce-scatter cannot have this hook: {error}") from None
+        raise UnsupportedError(
+            f"a reduce-scatter cannot have this hook: {error}{advice}"
+        ) from None
 
 
 def _check_values(hook: Hook) -> str:

@@ -37,14 +37,14 @@ _log = logging.getLogger("ddphook")
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
-    "start(Tensor(a)[] gradients, int[] flats, str owner, str module, str pipeline, "
+    "start(Tensor(a)[] gradients, int parts, str owner, str module, str pipeline, "
     "str group, float timeout) -> Tensor(a)",
     tags=(torch.Tag.needs_contiguous_strides, torch.Tag.cudagraph_unsafe),
 )
-# The averages have consecutive shapes in `sizes`, with `dimensions` numbers each, and the
-# names of dtypes in `types`: graphs of PyTorch 2.8 contain the numbers of dtypes.
+# The averages have consecutive shapes in `sizes`, with `dimensions` numbers each. `dtype`
+# is a name: graphs of PyTorch 2.8 contain the numbers of dtypes.
 _library.define(
-    "wait(Tensor ticket, int[] sizes, int[] dimensions, str types, "
+    "wait(Tensor ticket, int[] sizes, int[] dimensions, str dtype, "
     "Device device) -> Tensor[]",
     tags=(torch.Tag.cudagraph_unsafe,),
 )
@@ -101,14 +101,14 @@ def _close_at_exit() -> None:
 
 def _start(
     gradients: list[torch.Tensor],
-    flats: list[int],
+    parts: int,
     owner: str,
     module: str,
     pipeline: str,
     group: str,
     timeout: float,
 ) -> torch.Tensor:
-    """Begins to reduce gradients; `flats` has the number of each one's flat array.
+    """Begins to reduce gradients of one type, of which this rank gets one of `parts`.
 
     The module is `quoted`.
     """
@@ -118,7 +118,7 @@ def _start(
     dense = [gradient.contiguous() for gradient in gradients]
     # Packs here rather than on the session's thread: that may still be busy with the
     # previous bucket, and its link would be idle while it packs this one.
-    whole, places = session.device.pack(dense, flats)
+    whole, places = session.device.pack(dense, parts)
     key = _session.Key(owner, urllib.parse.unquote(module), pipeline)
     ended = session.run(key, whole)
     return _new_ticket(_Reduction(session, ended, whole, places))
@@ -175,15 +175,13 @@ def _wait_shape(
     ticket: torch.Tensor,
     sizes: list[int],
     dimensions: list[int],
-    types: str,
+    dtype: str,
     device: torch.device,
 ) -> list[torch.Tensor]:
     left = iter(sizes)
     shapes = [list(itertools.islice(left, count)) for count in dimensions]
-    return [
-        ticket.new_empty(shape, dtype=getattr(torch, name), device=device)
-        for shape, name in zip(shapes, types.split(), strict=True)
-    ]
+    own = {"dtype": getattr(torch, dtype), "device": device}
+    return [ticket.new_empty(shape, **own) for shape in shapes]
 
 
 _library.impl("start", _start, "CPU")

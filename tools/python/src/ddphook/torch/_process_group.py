@@ -248,10 +248,11 @@ class Group(dist.ProcessGroup):
         if not self._is_usable:
             raise FailedPreconditionError("the process group was destroyed")
         kind, timeout = how
-        reduced = _bucket.Reduced(kind, (arrays[0].numel(),), arrays[0].dtype, "tensor")
-        text = _bucket.flat_reductions_text([reduced])
+        names, shape, dtype = ("tensor",), (arrays[0].numel(),), arrays[0].dtype
+        layout: Any = _bucket.Layout(0, names, (shape,), dtype, kind=kind)
         if len(arrays) > 1:
-            text = _bucket.scatter_text(reduced, self.size())
+            layout = _bucket.Scattered(0, (names,), shape, self.size(), dtype, kind, keeps=True)
+        text = layout.text(_bucket.WHOLE_GROUP)
         limit = self._timeout_s if timeout in _UNSET else timeout_seconds(timeout)
         session = _session.sessions_of(self).open(self, _device.HOST, limit)
         key = _session.Key(f"process group {self.group_name}", text, self._pipeline)

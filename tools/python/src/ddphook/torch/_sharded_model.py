@@ -40,18 +40,11 @@ def check_hook(hook: Hook) -> None:
 
 def check_scatter(hook: Hook, where: str = "between shards") -> str:
     """Refuses a hook that cannot send parts of arrays; returns a compiled example."""
-    if hook.topology != "flat":
-        raise UnsupportedError(
-            "expected topology='flat' between shards; a mesh of two dimensions has "
-            "replicas between machines, and shards within them"
-        )
+    advice = "; use it between replicas, as 'hook' on a mesh of two dimensions"
     try:
-        return check_scatters(hook.for_modules(), hook.own_hook_of_exempt)
+        return check_scatters(hook.for_modules(), advice, hook.own_hook_of_exempt)
     except UnsupportedError as error:
-        raise UnsupportedError(
-            f"the hook '{hook.name}' {where}: {error}; use it between replicas, as "
-            "'hook' on a mesh of two dimensions"
-        ) from None
+        raise UnsupportedError(f"the hook '{hook.name}' {where}: {error}") from None
 
 
 def description(groups: list[Any], names: dict[Any, str]) -> str:

@@ -24,6 +24,11 @@ from ddphook.torch._private import callback_handler, compiled_autograd
 
 _log = logging.getLogger("ddphook")
 
+FSDP_OUTSIDE = (
+    "FSDP reduces the gradients of its model outside of the compiled function, where they "
+    "cannot be compressed: use ddphook.torch.register(model, hook=…), with "
+    "torch.compile(model) if needed"
+)
 DDP_OUTSIDE = (
     "DistributedDataParallel reduces the gradients of its model outside of the compiled "
     "function, where they cannot be compressed: use ddphook.torch.register(ddp_model, "
@@ -138,7 +143,7 @@ class Step:
         _log.warning(
             "the compiled step compresses nothing with '%s': %s; reduce gradients in the "
             "compiled function, with torch.distributed.all_reduce or a functional "
-            "collective, or use ddphook.torch.register for a DistributedDataParallel model",
+            "collective, or use ddphook.torch.register for a model of DDP or FSDP",
             self.hook,
             cause,
         )
@@ -147,7 +152,7 @@ class Step:
 def begin(find: Callable[[Any], Step | None], model: Any = None) -> None:
     """Called by ``torch.compile`` when it gets the backend.
 
-    Refuses a DDP model: `model`, or by default what the running ``torch.compile`` compiles.
+    Refuses a model of DDP or FSDP: `model`, or what the running ``torch.compile`` compiles.
     Also watches compiled functions without a graph. `find` returns the step of a
     TorchDynamo backend, or None if the backend is another.
     """
@@ -156,8 +161,11 @@ def begin(find: Callable[[Any], Step | None], model: Any = None) -> None:
         frame = frame.f_back
     if model is None and frame is not None:
         model = frame.f_locals.get("model")
-    if isinstance(_private.unwrapped(model), DistributedDataParallel):
+    model = _private.unwrapped(model)
+    if isinstance(model, DistributedDataParallel):
         raise UnsupportedError(DDP_OUTSIDE)
+    if "FSDPModule" in [each.__name__ for each in type(model).__mro__]:
+        raise UnsupportedError(FSDP_OUTSIDE)
 
     @_private.dynamo.disable  # Compiling it would take a lock that the caller holds.
     def watch(_: Any) -> None:
