@@ -34,12 +34,14 @@ def save_figure(figure, path):
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
-def draw_losses(axes, losses, title):
-    """Losses over steps: a line for each name, the first one black."""
+def draw_losses(axes, losses, title, seconds=None):
+    """Losses over steps, or over time if `seconds` has the time of a step by name: a line
+    for each name, the first one black."""
     for number, (name, values) in enumerate(losses.items()):
         look = {"color": f"C{number - 1}"} if number else {"color": "black", "lw": 2.5}
-        axes.plot(range(1, len(values) + 1), values, label=name, **look)
-    axes.set(xlabel="step", ylabel="loss", title=title)
+        times = [(seconds or {}).get(name, 1) * (i + 1) for i in range(len(values))]
+        axes.plot(times, values, label=name, **look)
+    axes.set(xlabel="seconds" if seconds else "step", ylabel="loss", title=title)
     axes.legend(fontsize="small")
 
 

@@ -2,6 +2,7 @@
 """docs/examples/pytorch with tiny models: checks the facts of its table."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -100,6 +101,40 @@ def test_the_accuracy(tmp_path):
     sent, encoded = (int(row[4].replace(",", "")) for row in rows)
     # 4-byte elements become half a byte, plus two bytes for each block of 64.
     assert sent * (1 / 8 + 1 / 128) <= encoded < sent / 7
+
+
+@pytest.mark.full("four ranks train five models")
+@pytest.mark.parametrize("mode", ["train", "replicas", "shards"])
+def test_sharded_training(mode, tmp_path):
+    """Tables have a row for each hook; exact ones learn and reduce the same as no hook."""
+    words = [sys.executable, EXAMPLES / "network" / "fsdp.py", mode, "--tiny", "--local"]
+    words += ["--steps=14", "--seeds=2", f"--json={tmp_path / 'result.json'}"]
+    words += [f"--plot={tmp_path / 'plot.svg'}"] if mode == "train" else []
+    ended = subprocess.run(
+        words,
+        env={**os.environ, "DDPHOOK_PORT": str(ranks.free_port())},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in ended.stdout.splitlines()]
+    assert len({len(row) for row in rows}) == 1
+    rows = {row[0]: row for row in rows[2:]}
+    if mode == "train":
+        assert list(rows) == ["none", "bf16", "int8", "int4", "PowerSGD, rank 4"]
+        losses = {name: float(row[2].split(" ± ")[0]) for name, row in rows.items()}
+        assert max(losses.values()) - min(losses.values()) < 0.1
+        assert "1 Gbit/s" in (tmp_path / "plot.svg").read_text()
+    elif mode == "replicas":
+        errors = {name: float(row[-1]) for name, row in rows.items()}
+        assert errors["none"] == 0 < errors["bf16"] < errors["int8"] < errors["int4"] < 0.5
+    else:
+        assert rows["none, ours"][1] == "none" and float(rows["none, ours"][-1]) == 0
+        assert 0 < float(rows["fp16, ours"][-1]) < float(rows["bf16, ours"][-1]) < 0.01
+    sections = json.loads((tmp_path / "result.json").read_text())["sections"]
+    assert [each["name"] for each in sections[0]["results"]] == list(rows)
 
 
 def _powersgd(rank):

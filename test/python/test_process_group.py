@@ -134,6 +134,11 @@ def _reductions(rank, world):
                 out = poisoned(out)
                 dist.reduce_scatter(out, list(x.view(world, -1)), op, group=g)
                 same(out, reduced.view(world, -1)[rank], what)
+                # Gloo and NCCL also take a part of the input as output.
+                inside = x.clone()
+                out = inside.view(world, -1)[rank]
+                dist.reduce_scatter_tensor(out, inside, op, group=g)
+                same(out, reduced.view(world, -1)[rank], what)
         dist.destroy_process_group(g)
 
 

@@ -326,6 +326,59 @@ def test_groups_on_several_meshes():
     ranks.run(4, _several_meshes)
 
 
+class Parallel(nn.Module):
+    """Has parameters of which tensor parallelism copies `down.bias` and `norm`."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(sharded.SEED)
+        self.up, self.down, self.norm = nn.Linear(16, 32), nn.Linear(32, 6), nn.LayerNorm(6)
+
+    def forward(self, x):
+        return self.norm(self.down(self.up(x).relu()))
+
+
+def _tensor_parallel(rank, given, copied):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import parallel
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    plan = {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()}
+    net = fully_shard(parallel.parallelize_module(Parallel(), mesh["tensor"], plan), mesh=mesh["data"])
+    if copied:
+        refused = pytest.raises(ddphook.UnsupportedError, match=f"'{copied}': tensor parallelism")
+        with refused:
+            ddphook.torch.register(net, timeout=120, **given)
+        return
+    target = torch.randn(4, 6, generator=torch.Generator().manual_seed(sharded.SEED))
+    with ddphook.torch.register(net, timeout=120, **given):
+        optimizer = torch.optim.SGD(net.parameters(), lr=sharded.RATE)
+        for step in range(4):
+            optimizer.zero_grad()
+            x = sharded.batch(step, mesh["data"].get_local_rank())
+            (net(x) - target).square().sum().backward()
+            optimizer.step()
+    for parameter in net.down.bias, *net.norm.parameters():
+        mine = parameter.to_local().detach()
+        copies = [torch.empty_like(mine) for _ in range(2)]
+        dist.all_gather(copies, mine, group=mesh["tensor"].get_group())
+        assert torch.equal(*copies)
+
+
+@pytest.mark.parametrize(
+    "given, copied",
+    [
+        (dict(hook="bf16", gather_hook="bf16"), ""),
+        (dict(hook="int4", exempt="bias|norm"), ""),
+        (dict(hook="int4", exempt="bias"), "norm.weight"),
+        (dict(hook="fp16", gather_hook="int8"), "down.bias"),
+    ],
+)
+def test_copies_of_tensor_parallelism_stay_equal(given, copied):
+    ranks.run(4, _tensor_parallel, given, copied)
+
+
 def _overlap(rank, shape):
     net, plain = sharded.sharded(shape), sharded.sharded(shape)
     handle = ddphook.torch.register(net, "allreduce", timeout=120)

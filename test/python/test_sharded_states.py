@@ -113,6 +113,23 @@ def _checkpoints(rank, cases, path):
         assert not different, (shape, given, different)
 
 
+def _gradient_types(rank, shape):
+    net = Net().to(torch.bfloat16)
+    for parameter in net.parameters():
+        parameter.grad_dtype = torch.float32
+    net = sharded.sharded(shape, net)
+    with ddphook.torch.register(net, "int4", timeout=120) as handle:
+        before = {key: value.dtype for key, value in values(handle).items()}
+        net(sharded.batch(0, rank).bfloat16()).sum().backward()
+        assert before == {key: value.dtype for key, value in values(handle).items()}
+        assert set(before.values()) == {torch.float32}
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_states_have_the_type_of_gradients_before_the_first_step(shape):
+    ranks.run(2, _gradient_types, shape)
+
+
 CASES = {
     "one dimension": [
         ((2,), dict(hook="int4"), {}),

@@ -4,8 +4,9 @@
 import json
 import os
 import sys
+import time
 
-PORT = 29500
+PORT = int(os.environ.get("DDPHOOK_PORT", 29500))
 
 
 def run_ranks(network, build, machines, words, one_memory=False):
@@ -27,12 +28,22 @@ def run_ranks(network, build, machines, words, one_memory=False):
             "DDPHOOK_PORT": str(PORT),
             "DDPHOOK_RT": str(build / "lib" / "libddphook_rt.so"),
             "OMP_NUM_THREADS": "1",
+            # PyTorch's Gloo looks for the machine's name otherwise.
+            "GLOO_SOCKET_IFNAME": network.interface,
+            # Addresses without names are no news.
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
         }
         if not one_memory:
             environment["DDPHOOK_NODE"] = f"machine-{machine}"
         command = [sys.executable, *words, f"--rank={rank}"]
         processes.append(network.start(machine, command, env=environment))
-    if any([process.wait() for process in processes]):
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            # The others may wait for it for long.
+            for process in processes:
+                process.kill()
+        time.sleep(0.05)
+    if any(process.returncode for process in processes):
         raise SystemExit("error: a rank failed")
 
 

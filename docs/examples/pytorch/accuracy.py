@@ -55,16 +55,16 @@ SHARDED = {
     **{name: {"gather_hook": name} for name in ("bf16", "int8", "fp8")},
     "int4": {"gather_hook": ddphook.Int4(error_feedback=False)},
 }
-WIDTH, LAYERS, HEADS, CONTEXT = 64, 2, 4, 32
+SIZES = (64, 2, 4, 32)  # width, layers, heads, context
 
 
 class Task(gpt.Task):
     """The GPT of gpt.py, with fewer parameters and a text to be tested on."""
 
-    def __init__(self, is_tiny):
+    def __init__(self, is_tiny, sizes=SIZES):
         super().__init__(is_tiny)
         if not is_tiny:
-            self.sizes = (WIDTH, LAYERS, HEADS, CONTEXT)
+            self.sizes = sizes
         self.context = self.sizes[-1]
         begin = len(self.text) * 9 // 10
         self.text, self.unseen = self.text[:begin], self.text[begin:]
@@ -86,10 +86,10 @@ class Task(gpt.Task):
         return (sums[0] / sums[2]).item(), (sums[1] / sums[2]).item()
 
 
-def shard(model):
+def shard(model, **options):
     for block in model.blocks:
-        fully_shard(block)
-    return fully_shard(model)
+        fully_shard(block, **options)
+    return fully_shard(model, **options)
 
 
 def train(task, options, steps, seed, is_sharded):

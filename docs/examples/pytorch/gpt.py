@@ -16,7 +16,6 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import shared  # noqa: E402
 
 VOCABULARY = 256  # bytes
-BATCH = 8  # sequences of each rank
 
 
 class Block(nn.Module):
@@ -67,6 +66,8 @@ def load_text():
 class Task:
     """What train.py needs: a model, an optimizer, and the loss of a step."""
 
+    batch = 8  # sequences of each rank
+
     def __init__(self, is_tiny):
         self.sizes = (16, 1, 2, 16) if is_tiny else (192, 4, 6, 64)
         self.context = self.sizes[-1]
@@ -80,7 +81,7 @@ class Task:
 
     def loss(self, model, generator):
         starts = torch.randint(
-            len(self.text) - self.context, (BATCH, 1), generator=generator
+            len(self.text) - self.context, (self.batch, 1), generator=generator
         )
         chosen = self.text[starts + torch.arange(self.context + 1)]
         logits = model(chosen[:, :-1])

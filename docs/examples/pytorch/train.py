@@ -63,15 +63,16 @@ def sent_by_interface():
 class Training:
     """One of the three: a model, and what its steps took and gave."""
 
-    def __init__(self, task, **ddp_options):
+    def __init__(self, task, seed=0, **options):
         self.task = task
-        torch.manual_seed(0)
-        self.ddp = DistributedDataParallel(
-            task.make_model(), gradient_as_bucket_view=True, **ddp_options
-        )
+        torch.manual_seed(seed)
+        self.ddp = self.wrap(task.make_model(), **options)
         self.optimizer = task.make_optimizer(self.ddp.parameters())
         self.seconds, self.losses = [], []
         self.bytes, self.sent = [], []
+
+    def wrap(self, model, **options):
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, **options)
 
     def payload(self):
         """Bytes that this rank has handed to all-reduces so far."""
@@ -90,6 +91,8 @@ class Training:
         self.seconds.append(time.perf_counter() - begin)
         self.losses.append(loss.item())
         self.bytes.append(self.payload() - payload)
+        # Other ranks of this machine may still be sending.
+        dist.barrier()
         self.sent.append(sent_by_interface() - sent)
 
     def parameters(self):
@@ -134,13 +137,13 @@ def make_trainings(arguments):
     }
 
 
-def train(trainings, steps):
+def train(trainings, steps, seed=0):
     order = list(trainings.values())
     for step in range(steps):
         for training in order:
             # A generator for each step of each rank; all three draw the same.
-            seed = step * dist.get_world_size() + dist.get_rank()
-            training.step(torch.Generator().manual_seed(seed))
+            drawn = (seed * steps + step) * dist.get_world_size() + dist.get_rank()
+            training.step(torch.Generator().manual_seed(drawn))
         # Each is the first, the second and the last one equally often.
         order.append(order.pop(0))
 

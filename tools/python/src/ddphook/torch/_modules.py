@@ -74,10 +74,12 @@ class Modules:
             self._check_rate()
         if self._foreign and is_final:
             self._place_foreign(layout, module)
-        if self._draws_in_steps:
-            self._run_with_generator(module, arrays, begun)
-        else:
-            self._device.run(module, arrays, begun)
+        # Without a warm start, modules draw from the hook's generator in every step.
+        if self._draws_in_steps and self._generator is not None:
+            _states.set_generator(module, self._generator)
+        self._device.run(module, arrays, begun)
+        if self._draws_in_steps and (words := _states.generator(module)) is not None:
+            self._generator = words
         self._watch.after(module, arrays[:1])
 
     def finish(self) -> None:
@@ -203,11 +205,9 @@ class Modules:
         for key in parts:
             del self._waiting[key]
         has_factors = STATES.get(self._hook.name) is PowerSGDState
-        if not has_factors or self._has_compressed(parts):
-            _states.write(module, parts)
-        else:
-            # Nothing has been compressed yet, so the first factors still have to be
-            # drawn, in the order of the present buckets.
+        if has_factors and not self._has_compressed(parts):
+            # The first factors still have to be drawn, in the order of the present buckets.
+            parts = _states.of_kind(parts, self._kinds, _states.ITERATION)
             if not self._draws_in_steps:
                 if self._seed is None:
                     seed = self._hook.options.get("random_seed", 0)
@@ -215,8 +215,7 @@ class Modules:
                 if layout.index == 0 or self._generator is None:
                     self._generator = self._seed
                 self._generator = _states.draw(module, self._generator)
-            iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
-            _states.write(module, iterations)
+        _states.write(module, parts)
 
     def _place_foreign(self, layout: AnyLayout, module: _runtime.Module) -> None:
         """Takes over PyTorch's states for the bucket of this index.
@@ -238,16 +237,6 @@ class Modules:
                     layout.index,
                 )
             _states.write(module, parts)
-
-    def _run_with_generator(
-        self, module: _runtime.Module, arrays: list[torch.Tensor], begun: Any
-    ) -> None:
-        """Runs a module that draws from the hook's generator in every step."""
-        if self._generator is not None:
-            _states.set_generator(module, self._generator)
-        self._device.run(module, arrays, begun)
-        words = _states.generator(module)
-        self._generator = self._generator if words is None else words
 
 
 def begin(

@@ -200,8 +200,7 @@ class Group(dist.ProcessGroup):
 
     def _reduce(self, how: _How, tensors: _Tensors) -> Work:
         """Reduces tensors as one flat tensor, in place."""
-        size = sum(tensor.numel() for tensor in tensors)
-        whole, copies = _in_place(tensors, size)
+        whole, copies = _in_place(tensors, sum(tensor.numel() for tensor in tensors))
         for tensor, part in copies:
             part.copy_(tensor)
         return self._start(how, [whole], tensors, copies)
@@ -233,6 +232,8 @@ class Group(dist.ProcessGroup):
         if whole.numel() == 0:
             whole = whole.new_zeros(self.size(), 1)
         part, copies = _in_place(outputs, whole.shape[1])
+        if _private.storage_of(part) == _private.storage_of(whole):
+            whole = whole.clone()  # A module does not reduce into its input.
         return self._start(how, [whole, part], outputs, copies)
 
     def _start(
@@ -350,8 +351,7 @@ def _create(given: Any, options: Any) -> Group:
             "expected PyTorch 2.15 for a process group with a hook, but found "
             f"{torch.__version__}"
         )
-    if options is None:
-        options = Options("allreduce")
+    options = Options("allreduce") if options is None else options
     if not isinstance(options, Options):
         raise InvalidArgumentError(
             f"expected pg_options=ddphook.torch.Options(hook=…), but got {options!r}"

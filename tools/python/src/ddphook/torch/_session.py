@@ -175,12 +175,8 @@ class Session:
     def place(self) -> None:
         """Gives loaded modules the states that wait for them; collective."""
         self._check_process()
-
-        def place() -> None:
-            for key, module in self._modules.items():
-                self._place(key, module)
-
-        self._worker.call(place)
+        for key, module in list(self._modules.items()):
+            self._worker.call(self._place, key, module)
 
     def leave(self, finish: bool = True) -> None:
         """Begins to leave the job; collective. By default, waits for its runs first.
@@ -232,15 +228,13 @@ class Session:
         self._modules.clear()
 
     def _module(self, key: Key) -> _runtime.Module:
-        module = self._modules.get(key)
-        if module is not None:
+        if key in self._modules:
             self._check_rate(key)
-        else:
-            text = _bucket.with_group_size(key.text, self._meeting.world_size)
-            image = _cache.compiled(text, key.pipeline, self.device.target)
-            module = _runtime.Module(self._context, image)
-            self._modules[key] = module
-            self._place(key, module)
+            return self._modules[key]
+        text = _bucket.with_group_size(key.text, self._meeting.world_size)
+        image = _cache.compiled(text, key.pipeline, self.device.target)
+        module = self._modules[key] = _runtime.Module(self._context, image)
+        self._place(key, module)
         return module
 
     def _check_rate(self, key: Key) -> None:
@@ -301,12 +295,11 @@ class Sessions:
         self, group: dist.ProcessGroup, memory: torch.device, timeout_s: float
     ) -> Session:
         """Returns the session for arrays in this memory; collective when it is new."""
-        found = self._opened.get((memory, timeout_s))
-        if found is None:
+        key = memory, timeout_s
+        if key not in self._opened:
             device = _device.device_at(memory)
-            found = Session(group, timeout_s, device, self._waiting)
-            self._opened[memory, timeout_s] = found
-        return found
+            self._opened[key] = Session(group, timeout_s, device, self._waiting)
+        return self._opened[key]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns this rank's states of all modules that have any.

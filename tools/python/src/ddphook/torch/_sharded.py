@@ -230,11 +230,12 @@ class _Collectives:
 
     def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
         """Returns what a job reduces once all parameters of the group have gradients."""
-        parameters = list(_trained(self._group))
+        parameters = _trained(self._group)
         if job not in (self._shards, self._replicas) or not parameters:
             return []
         layout = self._layout_of_scatter if job is self._shards else self._layout
-        return [layout(parameters, _reduced_type(parameters[0]), "mean")]
+        dtype = functools.reduce(torch.promote_types, map(_reduced_type, parameters))
+        return [layout(parameters, dtype, "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
@@ -288,8 +289,7 @@ class ShardedHandle(Handle):
         self.kept: deque[Future[None]] = deque()
         self._jobs: dict[tuple[str, str, str], _Job] = {}
         self._collectives: list[_Collectives] = []
-        meshes = [group.mesh_info.mesh.mesh for group in groups]
-        self._mesh = max(meshes, key=torch.Tensor.numel)
+        self._mesh = max((g.mesh_info.mesh.mesh for g in groups), key=torch.Tensor.numel)
         ranks = sorted(self._mesh.flatten().tolist())
         whole: Any = SimpleNamespace(
             group_name=f"mesh {ranks}",
@@ -302,7 +302,7 @@ class ShardedHandle(Handle):
         self._meeting.check_equal("the hooks", self.hook + gathering)
         self._meeting.check_equal("the sharded model", _sharded_model.description(groups, names))
         try:
-            made = [self._jobs_of(group, given) for group in groups]
+            made = [list(self._jobs_of(group, given)) for group in groups]
         finally:
             jobs = list(self._jobs.values())
             self._leave = weakref.finalize(self, _leave, jobs, self._process)
@@ -314,23 +314,19 @@ class ShardedHandle(Handle):
         # After an error, FSDP may go on without communication, or wait for other ranks.
         self._check = model.register_forward_pre_hook(self._raise_failure, prepend=True)
 
-    def _jobs_of(self, group: Any, given: _Request) -> list[_Job | None]:
-        """Returns the jobs of a group's reduce-scatters, of its all-reduces and of its
+    def _jobs_of(self, group: Any, given: _Request) -> Iterator[_Job | None]:
+        """Yields the jobs of a group's reduce-scatters, of its all-reduces and of its
         all-gathers, or None where it has nothing to send."""
-        jobs: list[_Job | None] = []
+        ranks: Any
         for kind, ranks, hook in (
             ("shards", _ranks(group, "shard"), given.scatters_with(group)),
             ("replicas", _ranks(group, "replicate"), given.hook),
             ("gathers", given.wire and _ranks(group, "shard"), given.gather_hook),
         ):
-            if not ranks or kind != "replicas" and ranks.size() == 1:
-                jobs.append(None)
-                continue
-            key = (ranks.group_name, hook.pipeline(), kind)
-            if key not in self._jobs:
+            key = ranks and (ranks.group_name, hook.pipeline(), kind)
+            if key and key not in self._jobs and (kind == "replicas" or ranks.size() > 1):
                 self._jobs[key] = _Job(ranks, hook, given.timeout_s, kind)
-            jobs.append(self._jobs[key])
-        return jobs
+            yield self._jobs.get(key)
 
     def start(self, bucket: dist.GradBucket) -> NoReturn:
         raise FailedPreconditionError("expected no bucket of DDP's for a sharded model")
@@ -399,10 +395,9 @@ class ShardedHandle(Handle):
 
     def statistics(self) -> Statistics:
         self._check_usable()
-        total: Counter[str] = Counter()
-        for job in self._jobs.values():
-            total.update(job.worker.call(job.modules.statistics))
-        return statistics_of(dict(total))
+        jobs = self._jobs.values()
+        counters = (Counter(job.worker.call(job.modules.statistics)) for job in jobs)
+        return statistics_of(sum(counters, Counter()))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns this rank's part of the states, also for ``torch.distributed.checkpoint``.
@@ -411,11 +406,10 @@ class ShardedHandle(Handle):
         (``"shards of 4 ranks"``), role, and parameter, a DTensor or tensor.
         """
         self._check_usable()
-        states = {
-            name: _sharded_states.saved(*self._states_of(job), self._by_name, job.kind)
-            for name, job in self._named_jobs()
-        }
-        states = {name: values for name, values in states.items() if values}
+        states: dict[str, _sharded_states.Saved] = {}
+        for name, job in self._named_jobs():
+            if found := _sharded_states.saved(*self._states_of(job), self._by_name, job.kind):
+                states[name] = found
         names = _sharded_states.names(states)
         return {"format": self._format, "hook": self.hook, "names": names, "states": states}
 
@@ -533,8 +527,8 @@ def _has_both(group: Any) -> bool:
     return all(_ranks(group, kind) for kind in ("shard", "replicate"))
 
 
-def _trained(group: Any) -> Iterable[Any]:
-    return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
+def _trained(group: Any) -> list[Any]:
+    return [each for each in group.fsdp_params if each.sharded_param.requires_grad]
 
 
 def _size(parameter: Any) -> int:
@@ -543,7 +537,8 @@ def _size(parameter: Any) -> int:
 
 
 def _reduced_type(parameter: Any) -> torch.dtype:
-    return parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
+    sharded = parameter.sharded_param
+    return parameter.mp_policy.reduce_dtype or sharded.grad_dtype or sharded.dtype
 
 
 def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
@@ -585,6 +580,8 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
     for each in _trained(group):
         whose, dtype = f"parameter '{names[each]}': ", _reduced_type(each)
         _bucket.check_tensor(each.sharded_param, whose, dtype)
+    hooks = given.hook, given.scatters_with(group), given.gather_hook
+    _sharded_model.check_copies(group, names, hooks)
 
 
 def _leave(jobs: list[_Job], process: int) -> list[_Job]:

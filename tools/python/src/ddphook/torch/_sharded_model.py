@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -13,17 +15,19 @@ from ddphook.report import counted
 from ddphook.torch import _private
 from ddphook.torch._hooks import Hook, check_reduces, check_scatters
 
+# Hooks whose result for a parameter does not depend on what is reduced with it.
+_SEPARATE = ("allreduce", "allreduce_and_upcast", "fp16", "bf16", "noop", "powersgd")
+
 
 def names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
     """Returns the names of the groups' parameters, without what wrappers add."""
     added = {_private.ORIG_MOD, _private.CHECKPOINTED}
     prefixes = {module: prefix for prefix, module in model.named_modules()}
     names = {}
-    for group in groups:
-        for parameter in group.fsdp_params:
-            module, name = _private.module_of(parameter)
-            words = [*prefixes[module].split("."), name]
-            names[parameter] = ".".join(w for w in words if w and w not in added)
+    for parameter in itertools.chain(*(group.fsdp_params for group in groups)):
+        module, name = _private.module_of(parameter)
+        words = [*prefixes[module].split("."), name]
+        names[parameter] = ".".join(w for w in words if w and w not in added)
     return names
 
 
@@ -45,6 +49,22 @@ def check_scatter(hook: Hook, where: str = "between shards") -> str:
         return check_scatters(hook.for_modules(), advice, hook.own_hook_of_exempt)
     except UnsupportedError as error:
         raise UnsupportedError(f"the hook '{hook.name}' {where}: {error}") from None
+
+
+def check_copies(group: Any, names: dict[Any, str], hooks: Iterable[Hook]) -> None:
+    """Refuses hooks that would change copies of a parameter in different ways: with tensor
+    parallelism, ranks with copies have other parts of other parameters."""
+    mesh_size = group.mesh_info.mesh.size()
+    whole = max(each.sharded_param.device_mesh.size() for each in names)
+    for each, hook in itertools.product(group.fsdp_params, hooks):
+        ranks = each.sharded_param.device_mesh.size()
+        has_copies = each.may_reduce_grad_outside_dp if ranks > mesh_size else ranks < whole
+        own = hook.exempt_hook if hook.own_hook(names[each]) else hook.name
+        if has_copies and own not in _SEPARATE and each.sharded_param.requires_grad:
+            raise UnsupportedError(
+                f"parameter '{names[each]}': tensor parallelism copies it, and the hook "
+                f"'{own}' would change the copies in different ways; exempt it, or use bf16"
+            )
 
 
 def description(groups: list[Any], names: dict[Any, str]) -> str:
