@@ -38,6 +38,12 @@ constexpr bool isDouble = std::is_same_v<hn::TFromD<D>, double>;
 template <class T, class D>
 using Like = hn::Rebind<T, D>;
 
+/// The most elements of a vector. Highway 1.0's MaxLanes() is too small for
+/// half of a scalable vector.
+template <class D>
+constexpr size_t kMostLanes =
+    HWY_HAVE_SCALABLE ? HWY_LANES(hn::TFromD<D>) : hn::MaxLanes(D());
+
 /// True if Highway emulates the conversions of doubles to floats and between
 /// floats and halves.
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
@@ -389,7 +395,7 @@ HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
                                size_t count) {
   if (HWY_LIKELY(count == hn::Lanes(d)))
     return Element::load(d, p);
-  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
+  HWY_ALIGN typename Element::Elem buffer[kMostLanes<D>] = {};
   std::memcpy(buffer, p, count * sizeof(*p));
   return Element::load(d, buffer);
 }

@@ -65,7 +65,7 @@ HWY_NOINLINE void mapPartial(D d, typename Out::Elem *out, size_t begin,
                              size_t count, const Fn &fn) {
   if (count == 0)
     return;
-  HWY_ALIGN typename Out::Elem buffer[hn::MaxLanes(D())];
+  HWY_ALIGN typename Out::Elem buffer[kMostLanes<D>];
   Out::template store<false>(d, fn(PartialLoad{count}, begin), buffer);
   std::memcpy(out + begin, buffer, count * sizeof(*out));
 }
