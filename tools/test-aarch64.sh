@@ -86,9 +86,9 @@ EOF
     target=$DDPHOOK_SYSROOT$(readlink "$link")
     [[ ! -e $target ]] || ln -sfnr "$target" "$link"
   done
-  # So must the path of Gloo's library.
-  sed -i "s|\"/usr/lib/|\"$DDPHOOK_SYSROOT/usr/lib/|" \
-    "$DDPHOOK_SYSROOT"/usr/share/cmake/Gloo/GlooTargets-*.cmake
+  # So must paths that Gloo and LLVM name.
+  sed -i -E "s|([\";])/usr/lib/|\1$DDPHOOK_SYSROOT/usr/lib/|g" \
+    "$DDPHOOK_SYSROOT"/usr/{share/cmake/Gloo/GlooTargets-*,lib/llvm-22/lib/cmake/llvm/LLVMExports}.cmake
   rm -rf "$DDPHOOK_SYSROOT/usr/lib/llvm-22/bin" "$state"
   ln -s /usr/lib/llvm-22/bin "$DDPHOOK_SYSROOT/usr/lib/llvm-22/bin"
   touch "$DDPHOOK_SYSROOT/.complete"
