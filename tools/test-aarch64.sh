@@ -7,10 +7,10 @@
 #
 # sysroot  downloads arm64 packages of this machine's Debian into a directory
 # build    builds everything with clang, in build-aarch64 (preset "aarch64")
+# wheel    makes the package's wheel, in build-aarch64/wheels
 # ctest    the runtime, its kernels and transports, without the emulated CUDA device
 # lit      the compiler, without the tests that link or load code on this machine
-# parity   the bits of hooks beside PyTorch's, which computes on this machine: a part
-#          of the small tier
+# parity   the bits of hooks beside PyTorch's on this machine: a part of the small tier
 # sve      the kernels from g++, which also compiles for SVE, at three vector lengths
 #
 # Without arguments it runs all. It needs the package qemu-user-static, and for "sve"
@@ -100,6 +100,10 @@ build() {
   ninja -C "$build" -j"$jobs"
 }
 
+wheel() {
+  _PYTHON_HOST_PLATFORM=linux-aarch64 tools/python/build-wheel.sh "$build" "$build/wheels"
+}
+
 # Prints the sum of the numbers in what an expression matches in a log.
 sum() { # log expression
   { grep -oE "$2" "$1" || true; } | grep -oE '[0-9]+' | awk '{s += $1} END {print s + 0}'
@@ -168,14 +172,14 @@ run_sve() {
   done
 }
 
-(($# > 0)) || set -- sysroot build ctest lit parity sve
+(($# > 0)) || set -- sysroot build wheel ctest lit parity sve
 for stage; do
   echo "== $stage"
   case $stage in
-  sysroot | build) $stage ;;
+  sysroot | build | wheel) $stage ;;
   ctest) run_ctest ctest "$build" '^runtime-' ;;
   lit | parity | sve) "run_$stage" ;;
-  *) die "expected sysroot, build, ctest, lit, parity or sve, but got '$stage'" ;;
+  *) die "expected sysroot, build, wheel, ctest, lit, parity or sve, but got '$stage'" ;;
   esac
 done
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -268,19 +268,16 @@ private:
 
   /// Expands copies that the runtime does not do: strided, or of constants.
   void expandCopies() {
-    SmallVector<memref::CopyOp> copies;
-    getOperation().walk([&](memref::CopyOp copy) {
-      if (isa<MemRefType>(copy.getSource().getType()) &&
-          isa<MemRefType>(copy.getTarget().getType()))
-        copies.push_back(copy);
-    });
     IRRewriter rewriter(&getContext());
-    for (memref::CopyOp copy : copies) {
+    getOperation().walk([&](memref::CopyOp copy) {
+      if (!isa<MemRefType>(copy.getSource().getType()) ||
+          !isa<MemRefType>(copy.getTarget().getType()))
+        return;
       rewriter.setInsertionPoint(copy);
       linalg::makeMemRefCopyOp(rewriter, copy.getLoc(), copy.getSource(),
                                copy.getTarget());
       rewriter.eraseOp(copy);
-    }
+    });
   }
 };
 } // namespace

@@ -14,35 +14,27 @@ using namespace mlir;
 
 namespace {
 /// Returns true if memref.copy becomes a memcpy for this side's layout.
-bool isContiguous(BaseMemRefType type) {
-  auto memref = dyn_cast<MemRefType>(type);
-  if (!memref)
-    return false;
-  if (memref.getLayout().isIdentity())
-    return true;
-  return memref.hasStaticShape() && memref.getNumElements() > 0 &&
-         memref::isStaticShapeAndContiguousRowMajor(memref);
+bool isContiguous(MemRefType memref) {
+  return memref.getLayout().isIdentity() ||
+         (memref.hasStaticShape() && memref.getNumElements() > 0 &&
+          memref::isStaticShapeAndContiguousRowMajor(memref));
 }
 
 class ExpandCopiesPass
     : public ddp::impl::DDPExpandCopiesPassBase<ExpandCopiesPass> {
 public:
   void runOnOperation() override {
-    SmallVector<memref::CopyOp> copies;
-    getOperation().walk([&](memref::CopyOp copy) {
-      auto source = cast<BaseMemRefType>(copy.getSource().getType());
-      auto target = cast<BaseMemRefType>(copy.getTarget().getType());
-      bool isRanked = isa<MemRefType>(source) && isa<MemRefType>(target);
-      if (isRanked && (!isContiguous(source) || !isContiguous(target)))
-        copies.push_back(copy);
-    });
     IRRewriter rewriter(&getContext());
-    for (memref::CopyOp copy : copies) {
+    getOperation().walk([&](memref::CopyOp copy) {
+      auto source = dyn_cast<MemRefType>(copy.getSource().getType());
+      auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
+      if (!source || !target || (isContiguous(source) && isContiguous(target)))
+        return;
       rewriter.setInsertionPoint(copy);
       linalg::makeMemRefCopyOp(rewriter, copy.getLoc(), copy.getSource(),
                                copy.getTarget());
       rewriter.eraseOp(copy);
-    }
+    });
   }
 };
 } // namespace

@@ -41,7 +41,6 @@ struct Block {
   static constexpr size_t parts = kBlock<T> / lanes;
 
   hn::Vec<BlockTag<T>> part[parts];
-
   // g++ compiles an implicit constructor for the oldest processor.
   HWY_INLINE Block() = default;
 };

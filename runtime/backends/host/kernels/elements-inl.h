@@ -38,8 +38,7 @@ constexpr bool isDouble = std::is_same_v<hn::TFromD<D>, double>;
 template <class T, class D>
 using Like = hn::Rebind<T, D>;
 
-/// The most elements of a vector. Highway 1.0's MaxLanes() is too small for
-/// half of a scalable vector.
+/// The most lanes. Highway 1.0's MaxLanes() is too small for half SVE vectors.
 template <class D>
 constexpr size_t kMostLanes =
     HWY_HAVE_SCALABLE ? HWY_LANES(hn::TFromD<D>) : hn::MaxLanes(D());
