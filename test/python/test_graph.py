@@ -143,22 +143,24 @@ def test_gradients_on_a_gpu():
                 assert [(v.device, v.shape) for v in value] == [(on_gpu, (4, 3))] * 2
 
 
-@pytest.mark.parametrize(
-    ("devices", "warning"),
-    [
-        (["meta"], "gradients on meta are reduced without compression"),
-        (["cuda:0", "cuda:1"], "gradients on cuda:0 and cuda:1 in one graph are reduced"),
-        (["cuda:0", "cpu"], "gradients on cpu and cuda:0 in one graph are reduced"),
-    ],
-)
-def test_devices_that_are_left_alone_with_a_warning(devices, warning, caplog):
-    graph = traced_on(lambda *gradients: list(map(reduced, gradients)), *devices)
+def test_gradients_on_other_devices_are_left_alone_with_a_warning(caplog):
+    graph = traced_on(lambda g: reduced(g), "meta")
     _graph.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ddphook"):
         assert _graph.rewrite(graph, "hook=fp16", 30.0) == 0
     (record,) = caplog.records
-    assert warning in record.message
+    assert "gradients on meta are reduced without compression" in record.message
     assert torch.ops.ddphook.start.default not in [node.target for node in graph.nodes]
+
+
+@pytest.mark.parametrize("devices", [["cuda:0", "cuda:1"], ["cuda:0", "cpu"]])
+def test_gradients_on_several_devices_are_in_separate_buckets(devices):
+    graph = traced_on(lambda a, b: (reduced(a), reduced(b)), *devices)
+    assert _graph.rewrite(graph, "hook=fp16", 30.0) == 2
+    graph.lint()
+    wait = torch.ops.ddphook.wait.default
+    waits = [node.args[4] for node in graph.nodes if node.target is wait]
+    assert waits == list(map(torch.device, devices))
 
 
 def test_a_loss_on_another_device():
@@ -321,7 +323,7 @@ def test_started_behind_the_last_gradient_and_awaited_before_the_first_use():
     count, calls = rewritten(step, (4,))
     assert count == 2
     assert names(calls) == [
-        "sin", "cos", "start", "exp", "wait", "getitem", "getitem", "add", "add",
+        "sin", "cos", "start", "exp", "wait", "getitem", "add", "getitem", "add",
     ]
 
 
@@ -338,6 +340,54 @@ def test_an_average_that_is_used_before_the_bucket_starts_is_used_later():
     assert order.count("start") == 1
     assert order.index("cos") < order.index("start") < order.index("wait")
     assert order.index("wait") < order.index("mul")
+
+
+def layers(reduce, count=3):
+    """Returns a step that computes a gradient for each layer, and casts what it reduces."""
+
+    def step(x):
+        results = []
+        for _ in range(count):
+            x = x.sin()
+            results.append(reduce(x).half())
+        return results
+
+    return step
+
+
+def test_what_is_computed_of_averages_alone_waits():
+    count, calls = rewritten(layers(reduced), (3,), bucket_bytes=1)
+    assert count == 3
+    order = [name for name in names(calls) if name not in ("getitem", "_to_copy")]
+    assert order == ["sin", "start"] * 3 + ["wait"] * 3
+
+
+def test_few_gradients_that_are_sharded_are_in_flight():
+    count, calls = rewritten(layers(scattered), (3,), bucket_bytes=1)
+    assert count == 3
+    order = [name for name in names(calls) if name not in ("getitem", "_to_copy")]
+    assert order == ["sin", "start", *["sin", "start", "wait"] * 2, "wait"]
+
+
+@pytest.mark.parametrize("replicas_first", [False, True])
+def test_the_first_of_two_reductions_overlaps_with_the_next_layer(replicas_first):
+    group = dist.new_group([0, 1, 2]).group_name
+
+    def reduce(x):
+        if replicas_first:
+            return scattered(reduced(x, "avg", group))
+        return reduced(scattered(x), "avg", group)
+
+    count, calls = rewritten(layers(reduce), (3,), bucket_bytes=1)
+    assert count == 6
+    order = [
+        (call.args[5] if name == "start" else name)
+        for call, name in zip(calls, names(calls))
+        if name not in ("getitem", "_to_copy")
+    ]
+    first, second = (group, "0") if replicas_first else ("0", group)
+    assert order[:6] == ["sin", first, "sin", first, "wait", second]
+    assert order.index("sin", 3) < order.index(second, 6)
 
 
 def test_a_gradient_that_needs_an_average_is_in_another_bucket():

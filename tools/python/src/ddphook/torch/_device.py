@@ -52,11 +52,8 @@ class Device:
         """Waits for all runs so far; raises a failure that no run has reported."""
 
     def pack(self, gradients: _Tensors, parts: int) -> Arrays:
-        """Copies contiguous gradients of one type into an array, by columns if a rank gets
-        one of several `parts`.
-
-        Returns the arrays of a module that reduces them, and the places of its results.
-        """
+        """Copies contiguous gradients of one type. Returns the arrays of a module that
+        reduces them, of which this rank gets one of `parts`, and its results' places."""
         if parts > 1:
             return scattered_arrays(self._make, gradients, parts)
         whole, places = flat_array(self._make, gradients)

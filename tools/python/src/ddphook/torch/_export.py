@@ -133,9 +133,7 @@ def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
     reductions = list(_graph.find_reductions(graph))
     for reduction in reductions:
         if reduction.parts > 1:
-            raise UnsupportedError(
-                "expected all-reduces, but got a reduce-scatter; export with whole=True"
-            )
+            raise UnsupportedError("expected no reduce-scatter; export it with whole=True")
         size, all_ranks = group_of_name(reduction.group).size(), dist.get_world_size()
         if size != all_ranks:
             raise UnsupportedError(

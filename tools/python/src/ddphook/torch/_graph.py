@@ -5,9 +5,9 @@ Works on the functional graph that Inductor has after autograd. A reduction is
 `_c10d_functional.all_reduce` or `reduce_scatter_tensor` and its `wait_tensor`. An average
 is an `avg`, or a sum divided by the group's size, either before, as DDP does it, or after.
 Reductions are put into buckets in the order in which the graph computes their gradients. A
-bucket starts right after its last gradient and is awaited before the first use of an
-average, so that it overlaps with the nodes in between. Neither a bucket nor a use of its
-averages moves across a write to memory.
+bucket starts right after its last gradient and is awaited before something is computed of
+an average and of other values, so that it overlaps with the nodes in between. Neither a
+bucket nor a use of its averages moves across a write to memory.
 """
 
 from __future__ import annotations
@@ -46,10 +46,6 @@ _STARTS = (
 )
 _REDUCING = (*_STARTS, collectives.wait_tensor.default, operator.getitem)
 
-# DDP's bucket_cap_mb.
-DEFAULT_BUCKET_BYTES = 25 << 20
-
-
 @dataclasses.dataclass
 class Reduction:
     """A gradient and its reduction.
@@ -71,20 +67,17 @@ class Reduction:
         return self.gradient.meta["val"]
 
     @property
-    def bytes(self) -> int:
-        return math.prod(self.shape) * self.value.element_size()
-
-    @property
     def key(self) -> Any:
         """The common properties of the reductions in one bucket, which is one array."""
-        return self.group, self.kind, self.value.dtype, self.parts
+        value = self.value
+        return self.group, self.kind, value.dtype, self.parts, value.device
 
 
 def rewrite(
     graph: torch.fx.Graph,
     pipeline: str,
     timeout_s: float,
-    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    bucket_bytes: int = 25 << 20,  # DDP's bucket_cap_mb.
     owner: str = "",
     left_alone: list[str] | None = None,
     shard_pipeline: str = "",
@@ -96,33 +89,23 @@ def rewrite(
     receives the reasons, and the log has them. `shard_pipeline` is for reduce-scatters, by
     default `pipeline`. Raises UnsupportedError if its hook cannot reduce parts.
     """
-    reductions = _on_one_device(list(find_reductions(graph, left_alone)))
+    reductions = list(find_reductions(graph, left_alone))
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
-    for bucket in _buckets(graph, reductions, bucket_bytes):
+    buckets = _buckets(graph, reductions, bucket_bytes)
+    for number, bucket in enumerate(buckets, 1):
         group, how = bucket[0].group, pipeline
         if bucket[0].parts > 1:
             how = shard_pipeline or pipeline
             check_scatters(how, "; give 'shard_hook', which reduce-scatters then have")
-        averages = _replace(graph, bucket, numbers[group], how, timeout_s, owner)
+        later = next((b for b in buckets[number:] if b[0].key == bucket[0].key), None)
+        averages = _replace(graph, bucket, later, numbers[group], how, timeout_s, owner)
         for reduction in reductions:
             # An average may be reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
         numbers[group] += len(bucket)
     stable_topological_sort(graph)
     return len(reductions)
-
-
-def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
-    """Returns the reductions, or none, with a warning, if they are on several devices."""
-    places = sorted({str(reduction.value.device) for reduction in reductions})
-    if len(places) <= 1:
-        return reductions
-    warn_once(
-        f"gradients on {' and '.join(places)} in one graph are reduced without "
-        "compression: expected all gradients of a graph on one device"
-    )
-    return []
 
 
 def find_reductions(
@@ -291,7 +274,8 @@ def _buckets(
             waiting.add(reduction.result)
             for other in needed(bucket):
                 dependent[other] |= waiting
-            if sum(member.bytes for member in bucket) >= bucket_bytes:
+            size = sum(math.prod(member.shape) for member in bucket)
+            if size * reduction.value.element_size() >= bucket_bytes:
                 close(key)
     while open_buckets:
         close(next(iter(open_buckets)))
@@ -301,22 +285,22 @@ def _buckets(
 def _replace(
     graph: torch.fx.Graph,
     bucket: list[Reduction],
+    later: list[Reduction] | None,
     first: int,
     pipeline: str,
     timeout_s: float,
     owner: str,
 ) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Replaces a bucket's reductions by one start and one wait.
+    """Replaces a bucket's reductions by one start and one wait; `later` is the next bucket
+    with its key.
 
-    A later topological sort moves nodes that use an average before the bucket starts.
-    Returns the replacement of each result.
+    A later topological sort moves nodes that use an average before it is awaited. Returns
+    the replacement of each result.
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
     gradients = [member.gradient for member in bucket]
-    place = max(gradients, key=order.__getitem__).next
-    while place.op == "placeholder":
-        place = place.next
-    group, kind, dtype, parts = bucket[0].key
+    place = _start_of(bucket, order)
+    group, kind, dtype, parts, device = bucket[0].key
     value, shapes = bucket[0].value, [member.shape for member in bucket]
     names = tuple(f"gradient{number}" for number in range(first, first + len(bucket)))
     layout: Any = Layout(0, names, tuple(shapes), dtype, kind=kind)
@@ -331,17 +315,12 @@ def _replace(
             (gradients, parts, owner, text, pipeline, group, timeout_s),
         )
     started.meta["val"] = value.new_empty((), dtype=torch.int64, device="cpu")
-    ends = [user for member in bucket for user in member.result.users]
-    # The gradients' memory may be written to; and a node that uses an average before
-    # the bucket starts may read written memory, or a random number may depend on it.
-    needed = _dependents(graph, [member.result for member in bucket])
-    ends += [node for node in order if _writes(node) or _draws(node) and node in needed]
-    place = min([node for node in ends if order[node] >= order[place]] or [place],
-                key=order.__getitem__)
+    ends = [n for n in _ends_of(bucket, later, order) if order[n] >= order[place]]
+    place = min(ends or [place], key=order.__getitem__)
     averages = {}
     with graph.inserting_before(place):
         sizes, ranks = [size for shape in shapes for size in shape], list(map(len, shapes))
-        what = started, sizes, ranks, str(dtype).removeprefix("torch."), value.device
+        what = started, sizes, ranks, str(dtype).removeprefix("torch."), device
         waited = graph.call_function(torch.ops.ddphook.wait.default, what)
         waited.meta["val"] = [value.new_empty(shape) for shape in shapes]
         for number, member in enumerate(bucket):
@@ -354,13 +333,42 @@ def _replace(
     return averages
 
 
-def _dependents(graph: torch.fx.Graph, nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Returns these nodes and all nodes that depend on them."""
-    found = set(nodes)
-    for node in graph.nodes:
-        if not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found
+def _start_of(bucket: list[Reduction], order: dict[torch.fx.Node, int]) -> torch.fx.Node:
+    """Returns the node before which a bucket starts."""
+    place = max((member.gradient for member in bucket), key=order.__getitem__).next
+    while place.op == "placeholder":
+        place = place.next
+    return place
+
+
+def _ends_of(
+    bucket: list[Reduction], later: list[Reduction] | None, order: dict[torch.fx.Node, int]
+) -> list[torch.fx.Node]:
+    """Returns nodes before each of which a bucket has to be awaited.
+
+    They compute something of an average and of other values; draw a random number that
+    depends on an average; or write to memory, such as that of gradients, or what a moved
+    node reads. Gradients that will be sharded are large, so few of them are in flight: they
+    are awaited when those of the `later` bucket are complete.
+    """
+    needed = {member.result for member in bucket}
+    # The averages, and what is computed of them alone.
+    own, is_sharded = set(needed), bucket[0].parts > 1
+    ends: list[torch.fx.Node] = []
+    for node in order:
+        inputs = node.all_input_nodes
+        if not needed.isdisjoint(inputs):
+            needed.add(node)
+        if _writes(node) or _draws(node) and node in needed:
+            ends.append(node)
+        elif node.target in _STARTS:
+            is_sharded |= not own.isdisjoint(inputs)
+        elif inputs and own.issuperset(inputs):
+            own.add(node)
+        elif not own.isdisjoint(inputs):
+            ends.append(node)
+    ends = ends or [next(reversed(order))]
+    return ends + ([_start_of(later, order)] if later and is_sharded else [])
 
 
 def _draws(node: torch.fx.Node) -> bool:

@@ -25,9 +25,8 @@ from ddphook.torch._private import callback_handler, compiled_autograd
 _log = logging.getLogger("ddphook")
 
 FSDP_OUTSIDE = (
-    "FSDP reduces the gradients of its model outside of the compiled function, where they "
-    "cannot be compressed: use ddphook.torch.register(model, hook=…), with "
-    "torch.compile(model) if needed"
+    "FSDP reduces gradients outside of the compiled function, where they cannot be "
+    "compressed: use ddphook.torch.register(model, hook=…), with torch.compile(model)"
 )
 DDP_OUTSIDE = (
     "DistributedDataParallel reduces the gradients of its model outside of the compiled "
