@@ -100,9 +100,7 @@ build() {
   ninja -C "$build" -j"$jobs"
 }
 
-wheel() {
-  _PYTHON_HOST_PLATFORM=linux-aarch64 tools/python/build-wheel.sh "$build" "$build/wheels"
-}
+wheel() { _PYTHON_HOST_PLATFORM=linux-aarch64 tools/python/build-wheel.sh "$build"{,/wheels}; }
 
 # Prints the sum of the numbers in what an expression matches in a log.
 sum() { # log expression
