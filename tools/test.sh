@@ -186,7 +186,7 @@ pytest_suite() { # name arguments of pytest...
     -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
 }
 say "pytest: python, which takes longest"
-compiling=(test/python/test_{compile,compile_random,device_compile,dynamic,models,orders,requests}.py)
+compiling=(test/python/test_{compile{,_random,_scatters},device_compile,dynamic,models,orders,requests}.py)
 DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python "${compiling[@]/#/--ignore=}" &
 pytest_suites=($!)
 

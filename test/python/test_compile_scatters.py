@@ -242,7 +242,9 @@ def same_as_fsdp(rank, shape, cases, gather):
         ddphook.torch.close()
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(
+    "world", [pytest.param(2, marks=pytest.mark.full("four ranks do the same")), 4]
+)
 def test_simple_fsdp_computes_what_fsdp_computes(world):
     cases = [given for given, _ in HOOKS]
     ranks.run(world, same_as_fsdp, (world,), cases, with_dtensor)
@@ -286,6 +288,7 @@ def replicas_first(rank):
     ddphook.torch.close()
 
 
+@pytest.mark.full("compiles what the test above does, in the other order")
 def test_replicas_are_reduced_before_shards():
     ranks.run(4, replicas_first)
 
