@@ -10,8 +10,8 @@ In the first two, models are replicated on two machines, which are network names
 joined by a link of 1 Gbit/s; each shards its replica over two ranks. Hooks are between
 the machines. In the third, two ranks of this machine have the shards. As root:
 
-    $(tools/python-env.sh) docs/examples/network/fsdp.py train --build=build \\
-        --page=docs/examples/network/README.md --plot=docs/examples/network/fsdp.svg
+    $(tools/python-env.sh) docs/examples/network/fsdp.py replicas --build=build \\
+        --page=docs/examples/network/README.md
 
 The models of a run train by turns, step by step, in the same processes. Prints a table,
 or puts it into a page, between two lines
