@@ -14,6 +14,7 @@ import sharded_model as sharded
 import torch
 import torch.distributed as dist
 from sharded_model import Codes
+from test_sharded import HOOKS
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -21,18 +22,8 @@ import ddphook
 import ddphook.torch
 
 STEPS = 4
-# Of numbers of rows that 2, 3 and 4 divide.
+# 2, 3 and 4 divide the numbers of rows.
 SHAPES = [(12, 5), (24,), (12, 3, 2)]
-# The hooks as given to compile, and as modelled.
-HOOKS = [
-    (dict(hook="allreduce"), lambda: Codes("allreduce")),
-    (dict(hook="fp16"), lambda: Codes("fp16")),
-    (dict(hook="bf16"), lambda: Codes("bf16")),
-    (dict(hook=ddphook.FP16(accumulate=torch.float32)), lambda: Codes("fp16", "f32")),
-    (dict(hook="int8"), lambda: Codes("int8")),
-    (dict(hook="int4"), lambda: Codes("int4", feeds_back=True)),
-    (dict(hook="fp8", error_feedback=True), lambda: Codes("fp8", feeds_back=True)),
-]
 
 
 def ops():
