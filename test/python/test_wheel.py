@@ -47,8 +47,9 @@ def built(output, *options):
     """Returns the wheel that the script makes."""
     command = [str(SCRIPT), *options, str(LIBRARIES.parent), str(output)]
     environment = {**os.environ, "PYTHON": sys.executable}
+    # What it says on standard error is shown with a failure.
     done = subprocess.run(
-        command, check=True, env=environment, capture_output=True, text=True
+        command, check=True, env=environment, stdout=subprocess.PIPE, text=True
     )
     (made,) = output.iterdir()
     assert done.stdout.strip() == str(made)
