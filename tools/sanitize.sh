@@ -10,8 +10,9 @@
 #             their tests only; omits large arrays through shared memory and most of
 #             the kernels' tests, which take longest
 #   --small   for tools/test.sh: of these, with "address" the tests of states,
-#             checkpoints, the store, the host backend and the readers; with "thread"
-#             those in which threads share memory: queues, pools, jobs, the store.
+#             checkpoints, the store and the host backend, without optimization, since
+#             they take longer to compile than to run; with "thread" those in which
+#             threads share memory: queues, pools, jobs, the store.
 #             Omits the longest tests, of which shorter ones do the same: large
 #             all-reduces, and PowerSGD's threads on one matrix in types other than f32
 #
@@ -116,14 +117,16 @@ if [[ -n $form ]]; then
   for name in "${tests[@]}" "${emulated[@]}" "${suites[@]/#/backend_}"; do
     targets+=("ddphook-${name}_test")
   done
-  fuzzers=OFF
-  if [[ $kind == address ]]; then
+  fuzzers=OFF optimization=-O1
+  if [[ $kind$form == address--small ]]; then
+    optimization=-O0
+  elif [[ $kind == address ]]; then
     fuzzers=ON
     targets+=(ddphook-readers-fuzzer ddphook-store-fuzzer)
   fi
   configure -S runtime -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
-    -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
+    -DCMAKE_CXX_FLAGS_DEBUG="$optimization -gline-tables-only" -DDDPHOOK_CUDA=OFF \
     -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld-22 \
     -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
     -DDDPHOOK_BUILD_TESTS=ON -DDDPHOOK_WARNINGS_AS_ERRORS=ON \

@@ -26,6 +26,14 @@ _PRELOADED = [
 ]
 
 
+def use_pytorchs_kernels():
+    """Makes Inductor call PyTorch's kernels: compiling its own takes most of a test's time."""
+    import torch._inductor.config
+
+    torch._inductor.config.fallback_by_default = True
+    torch._inductor.config.compile_threads = 1
+
+
 class Failure(Exception):
     """A rank raised an exception; the text has its traceback."""
 

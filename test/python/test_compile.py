@@ -315,6 +315,7 @@ def train_ddp(rank):
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
 
+    ranks.use_pytorchs_kernels()
     torch._dynamo.config.optimize_ddp = "python_reducer"
     torch._dynamo.config.compiled_autograd = True
     results = []
@@ -432,6 +433,7 @@ def compile_twins(rank):
     """Returns the owners and the counters in the states of two equal steps."""
     import ddphook.torch
 
+    ranks.use_pytorchs_kernels()
     torch._dynamo.config.trace_autograd_ops = True
     options = {"start_powerSGD_iter": 2, "fullgraph": True, "dynamic": False}
     model = torch.nn.Linear(8, 8)

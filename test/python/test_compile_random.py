@@ -107,6 +107,7 @@ def draws(rank, fallback):
     import ddphook.torch
 
     print(f"seed {SEED}")
+    ranks.use_pytorchs_kernels()
     both = make_models()
     step = make_step(both)
     with config.patch(fallback_random=fallback):

@@ -201,9 +201,7 @@ def simple_fsdp(net, mesh, gather=with_dtensor):
 def compiled(net, compile_=None, fullgraph=True, **given):
     """Adds the compiled model to a model."""
     torch._dynamo.reset()
-    # Compiling Inductor's own kernels in C++ would take most of the time.
-    torch._inductor.config.fallback_by_default = True
-    torch._inductor.config.compile_threads = 1
+    ranks.use_pytorchs_kernels()
     compile_ = compile_ or ddphook.torch.compile
     net.compiled = [compile_(net, fullgraph=fullgraph, **given)]
     return net
@@ -234,7 +232,7 @@ def same_as_fsdp(rank, shape, cases, gather):
 
 
 @pytest.mark.parametrize(
-    "world", [pytest.param(2, marks=pytest.mark.full("four ranks do the same")), 4]
+    "world", [2, pytest.param(4, marks=pytest.mark.full("as two ranks, in four times the work"))]
 )
 def test_simple_fsdp_computes_what_fsdp_computes(world):
     cases = [given for given, _ in HOOKS]

@@ -93,7 +93,14 @@ def check_states(got, expected, what):
                 assert torch.equal(mine, value), (what, role, key)
 
 
-@pytest.mark.parametrize("world", [1, 2, pytest.param(3, marks=pytest.mark.full("as two ranks"))])
+@pytest.mark.parametrize(
+    "world",
+    [
+        2,
+        pytest.param(1, marks=pytest.mark.full("two ranks do the same and more")),
+        pytest.param(3, marks=pytest.mark.full("as two ranks")),
+    ],
+)
 def test_every_hook(world):
     ranks.run(world, _every_hook, "mlp", HOOKS, BUCKETS)
 

@@ -123,7 +123,12 @@ def every_hook(rank, hooks):
 
 
 @pytest.mark.parametrize(
-    "world", [1, 2, pytest.param(3, marks=pytest.mark.full("as two ranks"))]
+    "world",
+    [
+        2,
+        pytest.param(1, marks=pytest.mark.full("two ranks do the same and more")),
+        pytest.param(3, marks=pytest.mark.full("as two ranks")),
+    ],
 )
 def test_every_hook(world):
     ranks.run(world, every_hook, HOOKS)

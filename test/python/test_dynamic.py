@@ -60,8 +60,7 @@ def step_with_parameters(parameters, x, y):
 
 
 def prepare():
-    # Compiling Inductor's own kernels in C++ would take most of the time.
-    torch._inductor.config.fallback_by_default = True
+    ranks.use_pytorchs_kernels()
     torch._dynamo.config.trace_autograd_ops = True
 
 

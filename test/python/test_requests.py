@@ -116,6 +116,7 @@ def test_a_step_that_reduces_nothing():
 
 
 def _ddp(rank):
+    ranks.use_pytorchs_kernels()
     x, config = torch.ones(3, 3), torch._dynamo.config
     for reducer in ("ddp_optimizer", "no_optimization", "python_reducer"):
         for in_graphs in (False, True):
