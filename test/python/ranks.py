@@ -30,8 +30,10 @@ def use_pytorchs_kernels():
     """Makes Inductor call PyTorch's kernels: compiling its own takes most of a test's time."""
     import torch._inductor.config
 
-    torch._inductor.config.fallback_by_default = True
-    torch._inductor.config.compile_threads = 1
+    config = torch._inductor.config
+    if hasattr(config, "fallback_by_default"):  # Older releases of PyTorch lack it.
+        config.fallback_by_default = True
+    config.compile_threads = 1
 
 
 class Failure(Exception):
