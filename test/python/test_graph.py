@@ -363,8 +363,9 @@ def test_a_division_that_changes_the_type_is_the_programs_own():
     assert "ddp.all_reduce sum" in texts(calls)[0]
 
 
-def test_inductors_cache_knows_the_number_of_ranks():
-    """A graph that divides by 3 contains an average for three ranks only."""
+def test_inductors_cache_knows_the_number_of_ranks(monkeypatch):
+    """A graph that divides by 3 contains an average for three ranks only. Reductions in a
+    group with a hook of its own stay in the graph."""
     pass_ = _backend.make_pass(hook="fp16")
     seen = []
     for world in (RANKS, 2, RANKS):
@@ -372,3 +373,5 @@ def test_inductors_cache_knows_the_number_of_ranks():
         join(world)
         seen.append(pass_.uuid())
     assert seen[0] == seen[2] != seen[1]
+    monkeypatch.setattr(dist, "get_backend", lambda group: "ddphook")
+    assert pass_.uuid() != seen[0]

@@ -148,6 +148,36 @@ def test_random_numbers_keep_their_order():
     assert [text.count("ddp.all_reduce") for text in texts(calls)] == [1, 1]
 
 
+def test_random_numbers_that_need_a_bucket_through_another_one():
+    """The draw needs one average of a bucket whose other gradient needs another bucket."""
+    group = dist.new_group([0, 1, 2]).group_name
+
+    def step(x):
+        one = reduced(x.sin(), "avg", group)
+        two, three = reduced(x.cos()), reduced(one.exp())
+        return two, three, torch.randn_like(two), torch.bernoulli(x), one + x
+
+    count, calls = rewritten(step, (4,))
+    assert count == 3
+    order = names(calls)
+    assert order.index("randn_like") < order.index("bernoulli")
+
+
+def test_random_numbers_whose_generator_is_saved():
+    """Activation checkpointing draws with an operator that has the draw as its argument."""
+    from torch._prims.rng_prims import run_and_save_rng_state
+
+    def step(x):
+        one = reduced(x.sin())
+        state, noise = run_and_save_rng_state(torch.ops.aten.rand_like.default, one)
+        return state, noise, torch.bernoulli(x)
+
+    count, calls = rewritten(step, (4,))
+    assert count == 1
+    order = names(calls)
+    assert order.index("run_and_save_rng_state") < order.index("bernoulli")
+
+
 def test_an_average_that_is_reduced_again():
     def step(g):
         return reduced(reduced(g, "sum"), "avg")
@@ -198,6 +228,35 @@ def test_reductions_over_two_dimensions_of_a_mesh():
     assert "tensor<15xf32> -> tensor<5xf32>" in first
     assert second.count("ddp.all_reduce") == 3
     assert [call.args[5] for call in calls if names([call]) == ["start"]] == ["0", group]
+
+
+def test_a_gradient_that_is_scattered_twice():
+    count, calls = rewritten(lambda x: (scattered(x), scattered(x)), (3,), bucket_bytes=1)
+    assert count == 2
+    order = [name for name in names(calls) if name != "getitem"]
+    assert sorted(order) == ["start", "start", "wait", "wait"]
+
+
+@pytest.mark.parametrize("cap", [600, 700])
+def test_all_ranks_cut_buckets_alike(cap):
+    """Ranks with shards of different sizes are in different groups between replicas, but in
+    one group between shards."""
+    group = dist.new_group([0, 1, 2]).group_name
+    found = []
+    for rows in (3, 2):
+
+        def step(x):
+            results = []
+            for _ in range(10):
+                x = x.sin()
+                results.append(reduced(scattered(x)[:rows], "avg", group))
+            return results
+
+        count, calls = rewritten(step, (9, 8), bucket_bytes=cap)
+        assert count == 20
+        found.append([text for text in texts(calls) if "reduce_scatter" in text])
+    assert [text.count("gradient") for text in found[0]] == [3, 3, 3, 1]
+    assert found[0] == found[1]
 
 
 def test_buckets_that_would_wait_for_each_other():

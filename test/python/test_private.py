@@ -174,8 +174,8 @@ def _of_ddp(rank):
     model.register_comm_hook("state", hook := lambda state, bucket: None)
     assert _private.comm_hooks(model) == [(hook, "state")]
     group = dist.new_group([0], use_local_synchronization=True)
-    assert ("0", 1) in _private.group_sizes()
-    assert (group.group_name, 1) in _private.group_sizes()
+    assert ("0", 1, "gloo") in _private.groups()
+    assert (group.group_name, 1, "gloo") in _private.groups()
     assert _private.resolve_process_group(group.group_name) is group
     with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
         assert _private.has_python_reducer(DistributedDataParallel(nn.Linear(3, 2)))

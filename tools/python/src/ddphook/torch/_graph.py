@@ -37,14 +37,14 @@ from ddphook.torch._private import writes_memory as _writes
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
-# The nodes that start reductions, and all of a reduction besides divisions.
+# The nodes that start reductions.
 _STARTS = (
     collectives.all_reduce.default,
     collectives.all_reduce_coalesced.default,
     collectives.reduce_scatter_tensor.default,
     collectives.reduce_scatter_tensor_coalesced.default,
 )
-_REDUCING = (*_STARTS, collectives.wait_tensor.default, operator.getitem)
+
 
 @dataclasses.dataclass
 class Reduction:
@@ -92,18 +92,26 @@ def rewrite(
     reductions = list(find_reductions(graph, left_alone))
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
-    buckets = _buckets(graph, reductions, bucket_bytes)
+    barriers = _barriers(graph, reductions)
+    results = [reduction.result for reduction in reductions]
+    replaced = {node for each in results for node in (each, *each.all_input_nodes)}
+    buckets = _buckets(graph, reductions, barriers, bucket_bytes)
     for number, bucket in enumerate(buckets, 1):
         group, how = bucket[0].group, pipeline
         if bucket[0].parts > 1:
             how = shard_pipeline or pipeline
             check_scatters(how, "; give 'shard_hook', which reduce-scatters then have")
         later = next((b for b in buckets[number:] if b[0].key == bucket[0].key), None)
-        averages = _replace(graph, bucket, later, numbers[group], how, timeout_s, owner)
+        what = numbers[group], how, timeout_s, owner
+        averages = _replace(graph, bucket, later, barriers, *what)
         for reduction in reductions:
             # An average may be reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
         numbers[group] += len(bucket)
+    for node in reversed(graph.nodes):
+        # Dead-code elimination would keep waits, which count as effects.
+        if not node.users and (node in replaced or node.target in (*_STARTS, operator.getitem)):
+            graph.erase_node(node)
     stable_topological_sort(graph)
     return len(reductions)
 
@@ -130,7 +138,9 @@ def find_reductions(
             if isinstance(found, Reduction):
                 results.add(found.result)
                 yield found
-            elif left_alone is not None:
+                continue
+            _log.info("left alone: %s of %s: %s", started.name, gradient.name, found)
+            if left_alone is not None:
                 left_alone.append(found)
 
 
@@ -145,31 +155,26 @@ def _understand(
     _, kind, *sizes, group = node.args
     parts = sizes[0] if sizes else 1
     value = gradient.meta["val"]
-    waits = [user for user in started.users if user.target is collectives.wait_tensor.default]
-    reason = ""
-    if len(waits) != 1 or len(started.users) != 1:
-        reason = "its result is used before it is awaited"
-    elif kind not in ("sum", "avg"):
-        reason = f"it is a '{kind}'"
-    elif value.dtype not in ELEMENT_TYPES:
-        reason = f"its type is {value.dtype}"
-    elif value.dim() == 0:
-        reason = "it is a scalar, such as a loss"
-    elif dist.get_backend(group_of_name(group)) == "ddphook":
-        reason = "its process group has a hook of its own"
-    elif value.device.type not in KINDS:
-        reason = f"it is in the memory of {value.device}"
+    result, *others = started.users or [None]
+    if others or result is None or result.target is not collectives.wait_tensor.default:
+        return "its result is used before it is awaited"
+    if kind not in ("sum", "avg"):
+        return f"it is a '{kind}'"
+    if value.dtype not in ELEMENT_TYPES:
+        return f"its type is {value.dtype}"
+    if value.dim() == 0:
+        return "it is a scalar, such as a loss"
+    if dist.get_backend(group_of_name(group)) == "ddphook":
+        return "its process group has a hook of its own"
+    if value.device.type not in KINDS:
         warn_once(
             f"gradients on {value.device} are reduced without compression: only those on "
             "CPUs and on CUDA devices can be compressed"
         )
-    if reason:
-        _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
-        return reason
+        return f"it is in the memory of {value.device}"
     shape = _known_shape(gradient)
     if shape is None or parts > 1 and 0 in shape:
         return "its shape depends on data" if shape is None else "it is empty"
-    result = waits[0]
     if kind == "avg":
         return Reduction(gradient, result, "mean", group, shape, parts)
     size = group_of_name(group).size()
@@ -209,28 +214,41 @@ def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
     """Returns what `node` divides by the number of ranks, or none."""
-    if len(node.args) != 2:
-        return None
-    left, number = node.args
-    if not isinstance(number, (int, float)):
+    left, number, *_ = (*node.args, None, None)
+    if not isinstance(left, torch.fx.Node) or not isinstance(number, (int, float)):
         return None
     is_quotient = node.target is _aten.div.Tensor and number == size
     is_product = node.target is _aten.mul.Tensor and number * size == 1
-    if not (is_quotient or is_product) or not isinstance(left, torch.fx.Node):
+    if not (is_quotient or is_product):
         return None
-    same_type = left.meta["val"].dtype == node.meta["val"].dtype
-    return left if same_type else None
+    return left if left.meta["val"].dtype == node.meta["val"].dtype else None
+
+
+def _barriers(graph: torch.fx.Graph, reductions: list[Reduction]) -> set[torch.fx.Node]:
+    """Returns the nodes that no bucket, and no use of an average, moves across: writes to
+    memory, draws that depend on an average, since draws keep their order, and the output."""
+    needing = {reduction.result for reduction in reductions}
+    barriers = set()
+    for node in graph.nodes:
+        if not needing.isdisjoint(node.all_input_nodes):
+            needing.add(node)
+        if _writes(node) or node.op == "output" or _draws(node) and node in needing:
+            barriers.add(node)
+    return barriers
 
 
 def _buckets(
-    graph: torch.fx.Graph, reductions: list[Reduction], bucket_bytes: int
+    graph: torch.fx.Graph,
+    reductions: list[Reduction],
+    barriers: set[torch.fx.Node],
+    bucket_bytes: int,
 ) -> list[list[Reduction]]:
     """Partitions the reductions into buckets, for each key separately.
 
     A bucket ends before a gradient that depends on one of its averages if it would
-    otherwise wait for itself, directly or through another bucket; before a random number
-    that does, since draws keep their order; and before a write to memory. In the result,
-    a bucket depends only on earlier ones.
+    otherwise wait for itself, directly or through another bucket, and before a barrier. In
+    the result, a bucket depends only on earlier ones. Only then are buckets cut by size: the
+    sizes in one group, such as those of uneven shards, may differ between ranks of another.
     """
     of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
@@ -257,12 +275,8 @@ def _buckets(
         for nodes in dependent.values():
             if not nodes.isdisjoint(node.all_input_nodes):
                 nodes.add(node)
-        for key in list(open_buckets):
-            # Closing another one may have closed it.
-            if key in open_buckets and (
-                _draws(node) and node in dependent[key] or _writes(node)
-            ):
-                close(key)
+        while node in barriers and open_buckets:
+            close(next(iter(open_buckets)))
         for reduction in of_gradient.get(node, ()):
             key = reduction.key
             for other in needed([reduction]):
@@ -274,18 +288,23 @@ def _buckets(
             waiting.add(reduction.result)
             for other in needed(bucket):
                 dependent[other] |= waiting
-            size = sum(math.prod(member.shape) for member in bucket)
-            if size * reduction.value.element_size() >= bucket_bytes:
-                close(key)
-    while open_buckets:
-        close(next(iter(open_buckets)))
-    return closed
+    pieces: list[list[Reduction]] = []
+    for bucket in closed:
+        size = bucket_bytes
+        for member in bucket:
+            if size >= bucket_bytes:
+                pieces.append([])
+                size = 0
+            pieces[-1].append(member)
+            size += math.prod(member.shape) * member.value.element_size()
+    return pieces
 
 
 def _replace(
     graph: torch.fx.Graph,
     bucket: list[Reduction],
     later: list[Reduction] | None,
+    barriers: set[torch.fx.Node],
     first: int,
     pipeline: str,
     timeout_s: float,
@@ -299,7 +318,7 @@ def _replace(
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
     gradients = [member.gradient for member in bucket]
-    place = _start_of(bucket, order)
+    place, ends = _start_of(bucket, order), _ends_of(bucket, later, barriers, order)
     group, kind, dtype, parts, device = bucket[0].key
     value, shapes = bucket[0].value, [member.shape for member in bucket]
     names = tuple(f"gradient{number}" for number in range(first, first + len(bucket)))
@@ -315,8 +334,7 @@ def _replace(
             (gradients, parts, owner, text, pipeline, group, timeout_s),
         )
     started.meta["val"] = value.new_empty((), dtype=torch.int64, device="cpu")
-    ends = [n for n in _ends_of(bucket, later, order) if order[n] >= order[place]]
-    place = min(ends or [place], key=order.__getitem__)
+    place = min((n for n in ends if order[n] >= order[place]), key=order.__getitem__)
     averages = {}
     with graph.inserting_before(place):
         sizes, ranks = [size for shape in shapes for size in shape], list(map(len, shapes))
@@ -328,8 +346,6 @@ def _replace(
             average.meta["val"] = waited.meta["val"][number]
             member.result.replace_all_uses_with(average)
             averages[member.result] = average
-    for member in bucket:
-        _erase(graph, member.result, member.gradient)
     return averages
 
 
@@ -342,24 +358,23 @@ def _start_of(bucket: list[Reduction], order: dict[torch.fx.Node, int]) -> torch
 
 
 def _ends_of(
-    bucket: list[Reduction], later: list[Reduction] | None, order: dict[torch.fx.Node, int]
+    bucket: list[Reduction],
+    later: list[Reduction] | None,
+    barriers: set[torch.fx.Node],
+    order: dict[torch.fx.Node, int],
 ) -> list[torch.fx.Node]:
     """Returns nodes before each of which a bucket has to be awaited.
 
-    They compute something of an average and of other values; draw a random number that
-    depends on an average; or write to memory, such as that of gradients, or what a moved
-    node reads. Gradients that will be sharded are large, so few of them are in flight: they
-    are awaited when those of the `later` bucket are complete.
+    They compute something of an average and of other values, or are barriers. Gradients that
+    will be sharded are large, so few of them are in flight: they are awaited when those of
+    the `later` bucket are complete.
     """
-    needed = {member.result for member in bucket}
     # The averages, and what is computed of them alone.
-    own, is_sharded = set(needed), bucket[0].parts > 1
+    own, is_sharded = {member.result for member in bucket}, bucket[0].parts > 1
     ends: list[torch.fx.Node] = []
     for node in order:
         inputs = node.all_input_nodes
-        if not needed.isdisjoint(inputs):
-            needed.add(node)
-        if _writes(node) or _draws(node) and node in needed:
+        if node in barriers:
             ends.append(node)
         elif node.target in _STARTS:
             is_sharded |= not own.isdisjoint(inputs)
@@ -367,26 +382,13 @@ def _ends_of(
             own.add(node)
         elif not own.isdisjoint(inputs):
             ends.append(node)
-    ends = ends or [next(reversed(order))]
     return ends + ([_start_of(later, order)] if later and is_sharded else [])
 
 
 def _draws(node: torch.fx.Node) -> bool:
-    """Returns whether a node draws from PyTorch's generator, so that its order matters."""
-    return isinstance(node.target, OpOverload) and (
-        torch.Tag.nondeterministic_seeded in node.target.tags
+    """Returns whether a node draws from PyTorch's generator, itself or by an argument, as
+    the operator that also saves the generator's state does."""
+    return any(
+        isinstance(each, OpOverload) and torch.Tag.nondeterministic_seeded in each.tags
+        for each in (node.target, *node.args)
     )
-
-
-def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> None:
-    """Removes an unused node and the nodes that only it used, up to `end`.
-
-    Dead-code elimination would keep waits, which count as effects.
-    """
-    if node is end or node.users:
-        return
-    inputs = node.all_input_nodes
-    graph.erase_node(node)
-    for input_ in inputs:
-        if input_.target in _REDUCING or input_.args[:1] == (end,):
-            _erase(graph, input_, end)

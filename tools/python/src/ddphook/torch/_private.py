@@ -195,8 +195,10 @@ def use_gloo(
     return plain
 
 
-def group_sizes() -> list[tuple[str, int]]:
-    return sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
+def groups() -> list[tuple[str, int, str]]:
+    """Returns the names of process groups, with their sizes and backends."""
+    named = c10d._world.pg_names.items()
+    return sorted((name, group.size(), dist.get_backend(group)) for group, name in named)
 
 
 # Sharded models
