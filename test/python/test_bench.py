@@ -243,6 +243,7 @@ def test_jobs(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
+@pytest.mark.full("test_what_is_measured runs the same program")
 def test_two_builds_by_turns(tmp_path):
     script = pathlib.Path(__file__).parents[2] / "tools" / "benchmarks.py"
     words = [sys.executable, script, "--turns=2", TOOL, TOOL, "topk", "--mib=0.01"]
