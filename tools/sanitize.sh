@@ -10,9 +10,8 @@
 #             their tests only; omits large arrays through shared memory and most of
 #             the kernels' tests, which take longest
 #   --small   for tools/test.sh: of these, with "address" the tests of states,
-#             checkpoints, the store and the host backend, without optimization, since
-#             they take longer to compile than to run; with "thread" those in which
-#             threads share memory: queues, pools, jobs, the store.
+#             checkpoints, the store and the host backend, which are not optimized; with
+#             "thread" those of queues, pools, jobs and the store, which share memory.
 #             Omits the longest tests, of which shorter ones do the same: large
 #             all-reduces, and PowerSGD's threads on one matrix in types other than f32
 #

@@ -52,10 +52,8 @@ class ReplaceReductions(CustomGraphPass):
 
     def uuid(self) -> Any:
         """Returns the part of Inductor's cache key that identifies this pass."""
-        pipelines = self.pipeline, self.shard_pipeline
-        how = *pipelines, self.timeout_s, self.bucket_bytes, self.reorders
-        # Dividing by a number is part of an average only in a group of that size, and a
-        # group may have a hook of its own.
+        how = self.pipeline, self.shard_pipeline, self.timeout_s, self.bucket_bytes, self.reorders
+        # What is an average depends on the groups' sizes, and a group may have its own hook.
         return _private.get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
             ddphook.__version__ + json.dumps([*how, self._frame(), _private.groups()]),

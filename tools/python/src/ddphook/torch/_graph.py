@@ -93,8 +93,7 @@ def rewrite(
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
     barriers = _barriers(graph, reductions)
-    results = [reduction.result for reduction in reductions]
-    replaced = {node for each in results for node in (each, *each.all_input_nodes)}
+    replaced = {n for r in reductions for n in (r.result, *r.result.all_input_nodes)}
     buckets = _buckets(graph, reductions, barriers, bucket_bytes)
     for number, bucket in enumerate(buckets, 1):
         group, how = bucket[0].group, pipeline
@@ -102,8 +101,7 @@ def rewrite(
             how = shard_pipeline or pipeline
             check_scatters(how, "; give 'shard_hook', which reduce-scatters then have")
         later = next((b for b in buckets[number:] if b[0].key == bucket[0].key), None)
-        what = numbers[group], how, timeout_s, owner
-        averages = _replace(graph, bucket, later, barriers, *what)
+        averages = _replace(graph, bucket, later, barriers, numbers[group], how, timeout_s, owner)
         for reduction in reductions:
             # An average may be reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
@@ -388,7 +386,5 @@ def _ends_of(
 def _draws(node: torch.fx.Node) -> bool:
     """Returns whether a node draws from PyTorch's generator, itself or by an argument, as
     the operator that also saves the generator's state does."""
-    return any(
-        isinstance(each, OpOverload) and torch.Tag.nondeterministic_seeded in each.tags
-        for each in (node.target, *node.args)
-    )
+    seeded, places = torch.Tag.nondeterministic_seeded, (node.target, *node.args)
+    return any(isinstance(each, OpOverload) and seeded in each.tags for each in places)

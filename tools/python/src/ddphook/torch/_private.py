@@ -197,8 +197,7 @@ def use_gloo(
 
 def groups() -> list[tuple[str, int, str]]:
     """Returns the names of process groups, with their sizes and backends."""
-    named = c10d._world.pg_names.items()
-    return sorted((name, group.size(), dist.get_backend(group)) for group, name in named)
+    return sorted((n, g.size(), dist.get_backend(g)) for g, n in c10d._world.pg_names.items())
 
 
 # Sharded models
