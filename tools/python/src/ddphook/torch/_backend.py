@@ -53,7 +53,7 @@ class ReplaceReductions(CustomGraphPass):
     def uuid(self) -> Any:
         """Returns the part of Inductor's cache key that identifies this pass."""
         how = self.pipeline, self.shard_pipeline, self.timeout_s, self.bucket_bytes, self.reorders
-        # What is an average depends on the groups' sizes, and a group may have its own hook.
+        # Groups' sizes tell averages from other quotients, and a group may have its own hook.
         return _private.get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
             ddphook.__version__ + json.dumps([*how, self._frame(), _private.groups()]),
