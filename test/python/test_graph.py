@@ -363,6 +363,18 @@ def test_a_division_that_changes_the_type_is_the_programs_own():
     assert "ddp.all_reduce sum" in texts(calls)[0]
 
 
+def test_a_reduction_that_nobody_uses_is_not_removed():
+    """Other ranks may use theirs, and would wait for this one's."""
+
+    def step(x):
+        _ops.all_reduce(x.sum(), "avg", "0")
+        return reduced(x)
+
+    count, calls = rewritten(step, (4,))
+    assert count == 1
+    assert names(calls).count("all_reduce") == 1
+
+
 def test_inductors_cache_knows_the_number_of_ranks(monkeypatch):
     """A graph that divides by 3 contains an average for three ranks only. Reductions in a
     group with a hook of its own stay in the graph."""

@@ -11,7 +11,7 @@ from test_graph import RANKS, names, ranks, reduced, rewritten, scattered, texts
 _ops = torch.ops._c10d_functional
 
 
-def test_started_behind_the_last_gradient_and_awaited_before_the_first_use():
+def test_a_bucket_starts_after_its_last_gradient_and_is_awaited_before_its_first_use():
     def step(x):
         first = x.sin()
         one = reduced(first)

@@ -49,7 +49,7 @@ def built(output, *options):
     """Returns the wheel that the script makes."""
     command = [str(SCRIPT), *options, str(LIBRARIES.parent), str(output)]
     environment = {**os.environ, "PYTHON": sys.executable}
-    # What it says on standard error is shown with a failure.
+    # Its messages are not captured: pytest shows them with a failure.
     done = subprocess.run(
         command, check=True, env=environment, stdout=subprocess.PIPE, text=True
     )

@@ -93,7 +93,11 @@ def rewrite(
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
     barriers = _barriers(graph, reductions)
-    replaced = {n for r in reductions for n in (r.result, *r.result.all_input_nodes)}
+    replaced = {reduction.result for reduction in reductions}
+    for node in list(replaced):
+        while node.target not in _STARTS:
+            node = node.all_input_nodes[0]
+            replaced.add(node)
     buckets = _buckets(graph, reductions, barriers, bucket_bytes)
     for number, bucket in enumerate(buckets, 1):
         group, how = bucket[0].group, pipeline
@@ -108,7 +112,7 @@ def rewrite(
         numbers[group] += len(bucket)
     for node in reversed(graph.nodes):
         # Dead-code elimination would keep waits, which count as effects.
-        if not node.users and (node in replaced or node.target in (*_STARTS, operator.getitem)):
+        if node in replaced and not node.users:
             graph.erase_node(node)
     stable_topological_sort(graph)
     return len(reductions)
