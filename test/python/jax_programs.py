@@ -3,7 +3,8 @@
 
     jax_programs.py PROGRAM DEVICES
 
-JAX gets DEVICES CPU devices, which it must know before it starts.
+JAX gets DEVICES CPU devices, which it must know before it starts. XLA does not optimize:
+compiling takes most of the time.
 """
 
 import os
@@ -12,7 +13,9 @@ import sys
 import warnings
 
 DEVICES = int(sys.argv[2])
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+os.environ["XLA_FLAGS"] = (
+    f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
+)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import tempfile

@@ -462,6 +462,37 @@ def test_equal_steps_have_states_of_their_own():
     assert second[1] == 1
 
 
+def compile_regions(rank):
+    """Compiles two calls of a region; returns the results, and why states are refused."""
+    import ddphook.torch
+    from ddphook._errors import UnsupportedError
+
+    ranks.use_pytorchs_kernels()
+
+    @torch.compiler.nested_compile_region
+    def region(gradient):
+        return reduced(gradient) * 3
+
+    def step(gradient):
+        return region(gradient), region(gradient + 1)
+
+    ones = torch.ones(64)
+    results = ddphook.torch.compile(step, hook="fp16", fullgraph=True)(ones)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="nested_compile_region") as caught:
+        ddphook.torch.compile(step, hook="int8", error_feedback=True, fullgraph=True)(ones)
+    causes = caught.value, getattr(caught.value, "inner_exception", None)
+    assert any(isinstance(cause, UnsupportedError) for cause in causes)
+    ddphook.torch.close()
+    return [result[0].item() for result in results], str(caught.value)
+
+
+def test_the_reductions_of_a_region_share_no_states():
+    (((first, second), message),) = ranks.run(1, compile_regions)
+    assert (first, second) == (3, 6)
+    assert "would share int8.error of 'hook=int8 error_feedback=true'" in message
+
+
 def lose_a_peer(rank):
     from torch.fx.experimental.proxy_tensor import make_fx
 

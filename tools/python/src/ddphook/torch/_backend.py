@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _graph, _ops, _private, _steps
 from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
-from ddphook.torch._hooks import check_scatters, resolve_for_graph
+from ddphook.torch._hooks import check_scatters, resolve_for_graph, states_of
 from ddphook.torch._private import CompileContext, CustomGraphPass, config
 from ddphook.torch._rendezvous import timeout_seconds
 
@@ -26,9 +27,10 @@ class ReplaceReductions(CustomGraphPass):
     """Inductor's pass that replaces reductions of a graph by compiled modules.
 
     Graphs of different steps, which `step` numbers, share no states. `hook` and
-    `left_alone` are those of `_steps.Step`. If `reorders` is true, Inductor may order
-    graphs with reductions for minimal memory. It then awaits a reduction as soon as that
-    frees memory, and leaves the link idle while the next gradients are computed.
+    `left_alone` are those of `_steps.Step`; `states` are the roles of the hooks' states. If
+    `reorders` is true, Inductor may order graphs with reductions for minimal memory. It then
+    awaits a reduction as soon as that frees memory, and leaves the link idle while the next
+    gradients are computed.
     """
 
     pipeline: str
@@ -39,8 +41,16 @@ class ReplaceReductions(CustomGraphPass):
     hook: str = ""
     left_alone: list[str] = dataclasses.field(default_factory=list)
     reorders: bool = False
+    states: Sequence[str] = ()
 
     def __call__(self, graph: torch.fx.Graph) -> None:
+        # Inductor has called the pass for the graphs in this one before.
+        if self.states and _ops.starts_in(*graph.owning_module.modules()):
+            raise UnsupportedError(
+                "reductions in a region of the graph, such as a nested_compile_region, would "
+                f"share {', '.join(self.states)} of '{self.hook}' with other reductions: "
+                "reduce outside of the region, or use a hook without states"
+            )
         owner = self._frame()
         if any(node.name.startswith("tangents_") for node in graph.nodes):
             owner += " backward"
@@ -136,9 +146,12 @@ def make_pass(
         )
     check_cap(bucket_cap_mb)
     pipeline = between = bucket_pipeline(resolved.pipeline())
+    states = states_of(resolved)
     if shard_hook is not None:
-        between = bucket_pipeline(resolve_for_graph(shard_hook).pipeline())
+        resolved_shard = resolve_for_graph(shard_hook)
+        between = bucket_pipeline(resolved_shard.pipeline())
         check_scatters(between)
+        states = [*states, *states_of(resolved_shard)]
     return ReplaceReductions(
         pipeline,
         between,
@@ -146,4 +159,5 @@ def make_pass(
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,
         resolved.pipeline(),
+        states=states,
     )

@@ -158,7 +158,9 @@ def _understand(
     parts = sizes[0] if sizes else 1
     value = gradient.meta["val"]
     result, *others = started.users or [None]
-    if others or result is None or result.target is not collectives.wait_tensor.default:
+    if result is None:
+        return "its result is never awaited"
+    if others or result.target is not collectives.wait_tensor.default:
         return "its result is used before it is awaited"
     if kind not in ("sum", "avg"):
         return f"it is a '{kind}'"

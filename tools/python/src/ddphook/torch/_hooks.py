@@ -257,7 +257,7 @@ def resolve_for_group(
     Refuses a hook that needs to know which gradient that is.
     """
     resolved = resolve(hook, wrapper, options)
-    states = sorted(set(re.findall(r'role = "([^"]+)"', _check_values(resolved))))
+    states = states_of(resolved)
     for what, is_given in {
         "an optimizer in the hook": resolved.optimizer is not None,
         "a process group in the hook's state": resolved.group is not None,
@@ -267,6 +267,16 @@ def resolve_for_group(
         if is_given:
             raise UnsupportedError(f"{user} cannot have {what}{advice}")
     return resolved
+
+
+def states_of(hook: Hook) -> list[str]:
+    """Returns the roles of the states that a hook keeps of each gradient."""
+    return sorted(set(re.findall(r'role = "([^"]+)"', _check_values(hook))))
+
+
+def states_of(hook: Hook) -> list[str]:
+    """Returns the roles of the states that a hook keeps of each gradient."""
+    return sorted(set(re.findall(r'role = "([^"]+)"', _check_values(hook))))
 
 
 @functools.cache

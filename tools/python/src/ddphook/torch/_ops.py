@@ -124,6 +124,13 @@ def _start(
     return _new_ticket(_Reduction(session, ended, whole, places))
 
 
+def starts_in(*modules: torch.nn.Module) -> bool:
+    """Returns whether graphs among the modules start reductions."""
+    graphs = (each.graph for each in modules if isinstance(each, torch.fx.GraphModule))
+    start = torch.ops.ddphook.start.default
+    return any(node.target is start for graph in graphs for node in graph.nodes)
+
+
 def _new_ticket(reduction: _Reduction) -> torch.Tensor:
     """Returns a reduction's ticket; releasing the ticket's memory abandons the reduction."""
     number = next(_tickets)
