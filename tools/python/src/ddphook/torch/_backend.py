@@ -138,26 +138,22 @@ def make_pass(
     **options: Any,
 ) -> ReplaceReductions:
     """Returns the pass for options of ``ddphook.torch.compile``, in the step `step`."""
-    resolved = resolve_for_graph(hook, wrapper, options)
-    if resolved.exempt:
+    hooks = [resolve_for_graph(hook, wrapper, options)]
+    if hooks[0].exempt:
         raise UnsupportedError(
             "gradients of a graph have no names that 'exempt' could match; use "
             "ddphook.torch.register"
         )
     check_cap(bucket_cap_mb)
-    pipeline = between = bucket_pipeline(resolved.pipeline())
-    states = states_of(resolved)
     if shard_hook is not None:
-        resolved_shard = resolve_for_graph(shard_hook)
-        between = bucket_pipeline(resolved_shard.pipeline())
-        check_scatters(between)
-        states = [*states, *states_of(resolved_shard)]
+        hooks.append(resolve_for_graph(shard_hook))
+        check_scatters(bucket_pipeline(hooks[1].pipeline()))
     return ReplaceReductions(
-        pipeline,
-        between,
+        bucket_pipeline(hooks[0].pipeline()),
+        bucket_pipeline(hooks[-1].pipeline()),
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,
-        resolved.pipeline(),
-        states=states,
+        hooks[0].pipeline(),
+        states=[state for each in hooks for state in states_of(each)],
     )

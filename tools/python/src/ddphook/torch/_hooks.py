@@ -274,11 +274,6 @@ def states_of(hook: Hook) -> list[str]:
     return sorted(set(re.findall(r'role = "([^"]+)"', _check_values(hook))))
 
 
-def states_of(hook: Hook) -> list[str]:
-    """Returns the roles of the states that a hook keeps of each gradient."""
-    return sorted(set(re.findall(r'role = "([^"]+)"', _check_values(hook))))
-
-
 @functools.cache
 def check_scatters(pipeline: str, advice: str = "", own_hook: str | None = None) -> str:
     """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor, or
