@@ -13,14 +13,14 @@ from ports import free_port as free_port  # noqa: E402
 
 WAIT_S = 900  # Far more than any test needs, even on a busy machine.
 
-# Imports of a rank with DistributedDataParallel or Inductor, which take two seconds. The
-# process from which ranks are forked imports them once. They start no thread, and include
-# nothing of ddphook.
+# Imports of a rank with a distributed model, which take seconds. The process from which
+# ranks are forked imports them once. They start no thread, and include nothing of ddphook.
 _PRELOADED = [
     "pytest",
     "torch._dynamo",
     "torch._inductor.compile_fx",
     "torch.distributed.algorithms.ddp_comm_hooks",
+    "torch.distributed.checkpoint",
     "torch.nn.parallel",
     "torch.testing",
 ]

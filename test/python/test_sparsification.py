@@ -53,6 +53,7 @@ def _train(rank):
     ]
 
 
+@pytest.mark.full("trains three times for 400 steps")
 def test_training_is_close_to_no_compression():
     first, second = ranks.run(2, _train)
     assert first == second
