@@ -104,6 +104,7 @@ def test_compiled_steps(tmp_path):
     assert report["hooks"]["powersgd-2+fp16"]["compiled"]["difference"] > 0
 
 
+@pytest.mark.full("test_what_is_measured runs the same program")
 def test_one_rank_of_a_launcher(tmp_path):
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     words = ["--model-mb=0.01", "--hooks=bf16", "--steps=1", "--rounds=1"]

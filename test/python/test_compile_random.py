@@ -22,7 +22,7 @@ POWERSGD = {
     "matrix_approximation_rank": 2,
     "start_powerSGD_iter": 2,
 }
-HOOKS = [{"hook": "allreduce"}, {"hook": "fp16"}, POWERSGD]
+HOOKS = [{"hook": "allreduce"}, POWERSGD]
 
 
 def make_models():

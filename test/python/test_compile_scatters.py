@@ -231,23 +231,33 @@ def same_as_fsdp(rank, shape, cases, gather):
         ddphook.torch.close()
 
 
+SOME = [dict(hook="fp16"), dict(hook="int4")]
+EVERY = [given for given, _ in HOOKS]
+
+
 @pytest.mark.parametrize(
-    "world", [2, pytest.param(4, marks=pytest.mark.full("as two ranks, in four times the work"))]
+    "world, cases",
+    [
+        pytest.param(2, SOME, id="some"),
+        pytest.param(2, EVERY, id="every", marks=pytest.mark.full("compiles seven models")),
+        pytest.param(4, EVERY, id="four", marks=pytest.mark.full("as two ranks")),
+    ],
 )
-def test_simple_fsdp_computes_what_fsdp_computes(world):
-    cases = [given for given, _ in HOOKS]
+def test_simple_fsdp_computes_what_fsdp_computes(world, cases):
     ranks.run(world, same_as_fsdp, (world,), cases, with_dtensor)
 
 
+AS_BELOW = pytest.mark.full("as the last one")
 BETWEEN = [
-    dict(hook="int8"),
+    pytest.param(dict(hook="int8"), marks=AS_BELOW),
+    pytest.param(dict(hook="fp16", shard_hook=ddphook.Int4()), marks=AS_BELOW),
     dict(hook="int4", shard_hook="bf16"),
-    dict(hook="fp16", shard_hook=ddphook.Int4()),
 ]
 
 
-def test_shards_are_reduced_before_replicas():
-    ranks.run(4, same_as_fsdp, (2, 2), BETWEEN, with_function)
+@pytest.mark.parametrize("given", BETWEEN)
+def test_shards_are_reduced_before_replicas(given):
+    ranks.run(4, same_as_fsdp, (2, 2), [given], with_function)
 
 
 def replicas_first(rank):
