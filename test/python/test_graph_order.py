@@ -128,6 +128,27 @@ def test_what_writes_to_memory_comes_after_a_use_that_was_before():
     assert order.index("zero_") < order.index("exp")
 
 
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_gradient_that_is_written_before_it_is_reduced(divides):
+    """The bucket starts after the write, but before the next one."""
+
+    def step(x, y):
+        part = x[1:]
+        x.copy_(y.sin())
+        if divides:
+            part = part / RANKS
+        average = reduced(part, "sum")
+        x.copy_(y.cos())
+        return average
+
+    count, calls = rewritten(step, (4,), (4,))
+    assert count == 1
+    # The quotient is dead code.
+    assert [name for name in names(calls) if name != "div"] == [
+        "slice", "sin", "copy_", "start", "cos", "wait", "getitem", "copy_",
+    ]
+
+
 def test_random_numbers_keep_their_order():
     """A draw that depends on an average stays before later draws, even if the average has
     other users in between, or an operation precedes the draw."""

@@ -50,17 +50,25 @@ _STARTS = (
 class Reduction:
     """A gradient and its reduction.
 
-    `gradient` computes it; `result` is its sum or average, as `kind` says, over the
-    process group of this name. The shape is in numbers. A reduce-scatter has `parts` of
-    rows, of which each rank gets its own; an all-reduce has one part.
+    `gradient` computes it, and `reader` reads it to divide or reduce it; `write` is the last
+    write to memory in between, which may change it. `result` is its sum or average, as `kind`
+    says, over the process group of this name. The shape is in numbers. A reduce-scatter has
+    `parts` of rows, of which each rank gets its own; an all-reduce has one part.
     """
 
     gradient: torch.fx.Node
+    reader: torch.fx.Node
     result: torch.fx.Node
     kind: str
     group: str
     shape: tuple[int, ...]
     parts: int = 1
+    write: torch.fx.Node | None = None
+
+    @property
+    def complete(self) -> torch.fx.Node:
+        """The node after which the gradient has its value."""
+        return self.write or self.gradient
 
     @property
     def value(self) -> torch.Tensor:
@@ -93,6 +101,7 @@ def rewrite(
     # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
     barriers = _barriers(graph, reductions)
+    _find_writes(graph, reductions)
     replaced = {reduction.result for reduction in reductions}
     for node in list(replaced):
         while node.target not in _STARTS:
@@ -180,15 +189,15 @@ def _understand(
     if shape is None or parts > 1 and 0 in shape:
         return "its shape depends on data" if shape is None else "it is empty"
     if kind == "avg":
-        return Reduction(gradient, result, "mean", group, shape, parts)
+        return Reduction(gradient, node, result, "mean", group, shape, parts)
     size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
-        return Reduction(divided, result, "mean", group, shape, parts)
+        return Reduction(divided, gradient, result, "mean", group, shape, parts)
     users = list(result.users)
     if len(users) == 1 and _divided_by(users[0], size) is result:
-        return Reduction(gradient, users[0], "mean", group, shape, parts)
-    return Reduction(gradient, result, "sum", group, shape, parts)
+        return Reduction(gradient, node, users[0], "mean", group, shape, parts)
+    return Reduction(gradient, node, result, "sum", group, shape, parts)
 
 
 def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
@@ -241,6 +250,20 @@ def _barriers(graph: torch.fx.Graph, reductions: list[Reduction]) -> set[torch.f
     return barriers
 
 
+def _find_writes(graph: torch.fx.Graph, reductions: list[Reduction]) -> None:
+    """Sets `write` of the reductions: a gradient may be a view of what is written."""
+    last, written = None, {}
+    readers = collections.defaultdict(list)
+    for reduction in reductions:
+        readers[reduction.reader].append(reduction)
+    for node in graph.nodes:
+        for reduction in readers[node]:
+            if last is not written[reduction.gradient]:
+                reduction.write = last
+        last = node if _writes(node) else last
+        written[node] = last
+
+
 def _buckets(
     graph: torch.fx.Graph,
     reductions: list[Reduction],
@@ -254,9 +277,9 @@ def _buckets(
     the result, a bucket depends only on earlier ones. Only then are buckets cut by size: the
     sizes in one group, such as those of uneven shards, may differ between ranks of another.
     """
-    of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
+    completed: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
-        of_gradient.setdefault(reduction.gradient, []).append(reduction)
+        completed.setdefault(reduction.complete, []).append(reduction)
     closed: list[list[Reduction]] = []
     open_buckets: dict[Any, list[Reduction]] = {}
     # For each open bucket, the nodes that need one of its averages.
@@ -281,7 +304,7 @@ def _buckets(
                 nodes.add(node)
         while node in barriers and open_buckets:
             close(next(iter(open_buckets)))
-        for reduction in of_gradient.get(node, ()):
+        for reduction in completed.get(node, ()):
             key = reduction.key
             for other in needed([reduction]):
                 if other in open_buckets and key in (other, *needed(open_buckets[other])):
@@ -355,7 +378,7 @@ def _replace(
 
 def _start_of(bucket: list[Reduction], order: dict[torch.fx.Node, int]) -> torch.fx.Node:
     """Returns the node before which a bucket starts."""
-    place = max((member.gradient for member in bucket), key=order.__getitem__).next
+    place = max((member.complete for member in bucket), key=order.__getitem__).next
     while place.op == "placeholder":
         place = place.next
     return place
