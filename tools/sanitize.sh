@@ -12,8 +12,9 @@
 #   --small   for tools/test.sh: of these, with "address" the tests of states,
 #             checkpoints, the store and the host backend, which are not optimized; with
 #             "thread" those of queues, pools, jobs and the store, which share memory.
-#             Omits the longest tests, of which shorter ones do the same: large
-#             all-reduces, and PowerSGD's threads on one matrix in types other than f32
+#             Omits the longest tests, of which shorter ones do the same: large all-reduces,
+#             encoded ones in two of four ways, and PowerSGD's threads on one matrix in types
+#             other than f32
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
 # short and small forms into build-address-short and build-thread-short. The CUDA backend is
@@ -136,7 +137,8 @@ if [[ -n $form ]]; then
   names+="|backend_$(any "${suites[@]}")-cuda_emulated"
   omitted='*ShmBits.equalGlooMedium*:*ShmBigBits.*'
   if [[ $form == --small ]]; then
-    omitted+=':*.LargeAllReduceBits/*:*/HostThreads.oneMatrix/*16'
+    omitted+=':*.LargeAllReduceBits/*:*.EncodedAllReduceBits/*_never'
+    omitted+=':*/HostThreads.oneMatrix/*16'
     omitted+=':*/HostThreads.oneMatrix/f64'
   fi
   GTEST_FILTER="-$omitted" run_ctest -R "^runtime-($names)$"

@@ -180,7 +180,7 @@ def long_arrays(elements):
 @pytest.mark.parametrize(
     ("nodes", "elements"),
     [
-        ("aabb", 2300003),
+        pytest.param("aabb", 2300003, marks=pytest.mark.full("as three nodes")),
         ("aabbcc", 1700021),
         pytest.param("aaabbb", 3200007, marks=pytest.mark.full("a minute")),
     ],

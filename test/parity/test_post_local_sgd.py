@@ -439,7 +439,9 @@ def _train(rank, all_reduces, weights, gradients):
     return results
 
 
-@pytest.mark.parametrize("all_reduces", [True, False])
+@pytest.mark.parametrize(
+    "all_reduces", [True, pytest.param(False, marks=pytest.mark.full("compiles as often"))]
+)
 def test_training(tmp_path, all_reduces):
     """Hook and averages are in one step, whose weights are inputs of the next one."""
     world, steps = 4, 8

@@ -200,8 +200,10 @@ def test_signs_of_a_qr(rank):
     assert far(turned, True) > 1
 
 
-def ids(cases, reference):
-    return [pytest.param(c, i, id=f"{c.name}-{reference}") for i, c in enumerate(cases)]
+def ids(cases, reference, marks=()):
+    return [
+        pytest.param(c, i, id=f"{c.name}-{reference}", marks=marks) for i, c in enumerate(cases)
+    ]
 
 
 CASES = powersgd_cases.matrix_of_cases() + powersgd_cases.extra_cases()
@@ -241,7 +243,10 @@ GROUPED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case, number", ids(GROUPED, "torch"))
+@pytest.mark.parametrize(
+    "case, number",
+    ids(GROUPED[:1], "torch") + ids(GROUPED[1:], "torch", pytest.mark.full("as the mean")),
+)
 def test_groups_by_default(pool, tmp_path, case, number):
     check(tmp_path, case, torch_reference(pool), pack=True, injected=1)
 
