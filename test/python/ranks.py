@@ -7,6 +7,7 @@ import pathlib
 import sys
 import traceback
 import warnings
+from collections import Counter
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
 from ports import free_port as free_port  # noqa: E402
@@ -79,6 +80,17 @@ def collect(world, function, *arguments):
         process.join(WAIT_S)
         assert process.exitcode is not None, "a rank does not end"
     return results
+
+
+def counters_of(session):
+    """Returns the sums of the counters of a compiled step's modules, after all their runs."""
+
+    def add():
+        session._finish()
+        modules = session._modules.values()
+        return sum((Counter(module.statistics()) for module in modules), Counter())
+
+    return session._worker.call(add)
 
 
 def _serve(rank, world, port, environment, pipe, function, arguments):

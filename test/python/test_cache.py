@@ -4,6 +4,7 @@
 import multiprocessing
 import os
 import types
+from unittest import mock
 
 import pytest
 
@@ -27,6 +28,12 @@ def place(tmp_path, monkeypatch):
     _cache.warn_once.cache_clear()
 
 
+def get(text, pipeline, build):
+    """Returns a module from the cache, or the one that `build` makes."""
+    with mock.patch.object(_compiler, "compile_module", lambda *_: build()):
+        return _cache.compiled(text, pipeline)
+
+
 def never():
     raise AssertionError("the module is in the cache")
 
@@ -36,16 +43,16 @@ def files(place):
 
 
 def test_hit_and_miss(place):
-    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
-    assert _cache.get(TEXT, PIPELINE, never) == b"first"
-    assert _cache.get(TEXT, "hook=bf16", lambda: b"second") == b"second"
-    assert _cache.get(TEXT + " ", PIPELINE, lambda: b"third") == b"third"
+    assert get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    assert get(TEXT, PIPELINE, never) == b"first"
+    assert get(TEXT, "hook=bf16", lambda: b"second") == b"second"
+    assert get(TEXT + " ", PIPELINE, lambda: b"third") == b"third"
     assert len(files(place)) == 3
 
 
 @pytest.mark.parametrize("fact", ["__version__", "abi", "compiler", "processor"])
 def test_what_a_module_depends_on(place, monkeypatch, fact):
-    _cache.get(TEXT, PIPELINE, lambda: b"first")
+    get(TEXT, PIPELINE, lambda: b"first")
     if fact == "__version__":
         monkeypatch.setattr(ddphook, "__version__", "9")
     elif fact == "abi":
@@ -55,7 +62,7 @@ def test_what_a_module_depends_on(place, monkeypatch, fact):
         monkeypatch.setattr(_cache, "_compiler_identity", lambda: "another")
     else:
         monkeypatch.setattr(_cache, "processor", lambda: "another")
-    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    assert get(TEXT, PIPELINE, lambda: b"second") == b"second"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +76,11 @@ def test_what_a_module_depends_on(place, monkeypatch, fact):
     ],
 )
 def test_a_damaged_file_is_made_again(place, damage):
-    _cache.get(TEXT, PIPELINE, lambda: b"content" * 10)
+    get(TEXT, PIPELINE, lambda: b"content" * 10)
     (path,) = files(place)
     path.write_bytes(damage(path.read_bytes()))
-    assert _cache.get(TEXT, PIPELINE, lambda: b"content" * 10) == b"content" * 10
-    assert _cache.get(TEXT, PIPELINE, never) == b"content" * 10
+    assert get(TEXT, PIPELINE, lambda: b"content" * 10) == b"content" * 10
+    assert get(TEXT, PIPELINE, never) == b"content" * 10
 
 
 def test_a_full_disk(place, monkeypatch):
@@ -81,30 +88,30 @@ def test_a_full_disk(place, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
-    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    assert get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    assert get(TEXT, PIPELINE, lambda: b"second") == b"second"
     assert not [path for path in place.iterdir() if path.name.startswith("new-")]
 
 
 def test_no_place(place, monkeypatch):
     place.parent.joinpath("file").write_text("")
     monkeypatch.setenv("DDPHOOK_CACHE_DIR", str(place.parent / "file" / "modules"))
-    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    assert get(TEXT, PIPELINE, lambda: b"first") == b"first"
 
 
 def test_a_place_that_others_can_write_to(place):
     place.mkdir()
     place.chmod(0o777)
-    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    assert get(TEXT, PIPELINE, lambda: b"first") == b"first"
     assert not list(place.iterdir())
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["sticky", "open"])
 def test_a_place_whose_parent_others_can_write_to(place, caplog, kept):
     """Others could replace the directory, even after the first check."""
-    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    assert get(TEXT, PIPELINE, lambda: b"first") == b"first"
     place.parent.chmod(0o1777 if kept else 0o777)
-    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == (
+    assert get(TEXT, PIPELINE, lambda: b"second") == (
         b"first" if kept else b"second"
     )
     assert ("other users can write to" in caplog.text) is not kept
@@ -113,22 +120,22 @@ def test_a_place_whose_parent_others_can_write_to(place, caplog, kept):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory away")
 def test_a_place_in_a_directory_of_another_user(place, caplog):
     os.chown(place.parent, 12345, -1)
-    _cache.get(TEXT, PIPELINE, lambda: b"first")
-    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    get(TEXT, PIPELINE, lambda: b"first")
+    assert get(TEXT, PIPELINE, lambda: b"second") == b"second"
     assert caplog.text.count("belongs to user 12345") == 1
 
 
 @pytest.mark.parametrize("other", ["link", "pipe"])
 def test_what_is_no_file(place, other):
-    _cache.get(TEXT, PIPELINE, lambda: b"first")
+    get(TEXT, PIPELINE, lambda: b"first")
     (path,) = files(place)
     path.rename(place / "elsewhere")
     if other == "link":
         path.symlink_to("elsewhere")
     else:
         os.mkfifo(path)
-    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
-    assert _cache.get(TEXT, PIPELINE, never) == b"second"
+    assert get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    assert get(TEXT, PIPELINE, never) == b"second"
 
 
 def test_errors_of_the_compiler_are_not_the_cache_s(place):
@@ -136,18 +143,18 @@ def test_errors_of_the_compiler_are_not_the_cache_s(place):
         raise ddphook.CompileError("wrong")
 
     with pytest.raises(ddphook.CompileError, match="wrong"):
-        _cache.get(TEXT, PIPELINE, wrong)
-    assert _cache.get(TEXT, PIPELINE, lambda: b"right") == b"right"
+        get(TEXT, PIPELINE, wrong)
+    assert get(TEXT, PIPELINE, lambda: b"right") == b"right"
 
 
 def test_the_oldest_go(place, monkeypatch):
     monkeypatch.setattr(_cache, "_MOST_FILES", 10)
     for number in range(12):
-        _cache.get(TEXT, f"hook={number}", lambda: b"x")
+        get(TEXT, f"hook={number}", lambda: b"x")
         for path in files(place):
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
     assert len(files(place)) == 10
-    _cache.get(TEXT, "hook=11", never)
+    get(TEXT, "hook=11", never)
 
 
 def _build_once(start, built):
@@ -157,7 +164,7 @@ def _build_once(start, built):
         return b"module"
 
     start.wait()
-    assert _cache.get(TEXT, PIPELINE, build) == b"module"
+    assert get(TEXT, PIPELINE, build) == b"module"
 
 
 def test_of_eight_ranks_one_compiles(place):
@@ -179,9 +186,7 @@ def test_a_module_runs_twice_at_the_same_time(place):
     """Each load of equal bytes makes another copy of the code."""
     import ctypes
 
-    image = _cache.get(
-        TEXT, PIPELINE, lambda: _compiler.compile_module(TEXT, PIPELINE)
-    )
+    image = _cache.compiled(TEXT, PIPELINE)
     context = _runtime.Context(0, 1, None, 10.0)
     modules = [_runtime.Module(context, image) for _ in range(2)]
     values = (ctypes.c_float * 7)(*[1 / 3] * 7)

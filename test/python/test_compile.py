@@ -108,7 +108,7 @@ def run_graph(rank, hook, options, dtype):
                 for a, b in zip(got, wanted, strict=True)
             )
         )
-    counters = _session.session_of("0", 60.0).statistics()
+    counters = ranks.counters_of(_session.session_of("0", 60.0))
     _ops.close()
     return differences, counters["steps"]
 
@@ -347,7 +347,8 @@ def train_ddp(rank):
             optimizer.step()
             optimizer.zero_grad()
         results.append(flat(model.parameters()).tolist())
-    return results, _session.session_of("0", timeout_seconds(None)).statistics()["steps"]
+    session = _session.session_of("0", timeout_seconds(None))
+    return results, ranks.counters_of(session)["steps"]
 
 
 def test_ddp_under_the_python_reducer():

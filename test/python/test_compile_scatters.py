@@ -303,7 +303,7 @@ def in_one_bucket(rank):
     assert not sharded.difference(sharded.values(net), want)
     for group in mesh.get_all_groups():
         session = _session.session_of(group.group_name, 120.0)
-        assert session.statistics()["steps"] == STEPS
+        assert ranks.counters_of(session)["steps"] == STEPS
     ddphook.torch.close()
 
 

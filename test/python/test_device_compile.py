@@ -75,7 +75,7 @@ def run(graph, rank, first=0, steps=STEPS):
         results.append([average.clone() for average in graph(*gradients)])
         for before, now in zip(gradients_of(rank, step), gradients, strict=True):
             assert torch.equal(before, now), "a gradient was changed"
-    counters = _session.session_of("0", 60.0).statistics()
+    counters = ranks.counters_of(_session.session_of("0", 60.0))
     return results, counters, ddphook.torch.state_dict()
 
 
@@ -223,7 +223,7 @@ def a_session_for_each_device(rank):
             array = torch.arange(3.0) * (rank + 1)
             key = _session.Key(f"step {number}", text, "hook=topk density=0.4")
             session.device.wait(session.run(key, [array]).result())
-            assert session.statistics()["steps"] == 1
+            assert ranks.counters_of(session)["steps"] == 1
             results.append(array)
         modules = ddphook.torch.state_dict()["0"]["modules"]
         ddphook.torch.close()

@@ -42,7 +42,7 @@ def lose_a_peer_at_the_end(rank):
             session = _session.session_of("0", 60.0)
             if rank == 1:
                 os._exit(3)
-            names = [until_it_raises(session.statistics)]
+            names = [until_it_raises(lambda: ranks.counters_of(session))]
             # Raises the failure of a compiled step, which the step itself has not seen.
             with pytest.raises(ddphook.Error):
                 ddphook.torch.close()

@@ -23,7 +23,7 @@ import platform
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import ddphook
@@ -98,12 +98,12 @@ def key(text: str, pipeline: str, device: str = "") -> str:
     return hasher.hexdigest()
 
 
-def get(text: str, pipeline: str, build: Callable[[], bytes], device: str = "") -> bytes:
-    """Returns the shared object of a module, from the cache or from ``build()``.
+def compiled(text: str, pipeline: str, device: str = "") -> bytes:
+    """Returns the shared object of a module, compiled unless the cache has it.
 
-    ``build`` is called at most once, and only if the cache lacks the module. The cache
-    itself raises no exception.
+    The cache itself raises no exception.
     """
+    build = functools.partial(_compiler.compile_module, text, pipeline, device)
     name = key(text, pipeline, device)
     place = _open_directory()
     if place is None:
@@ -116,12 +116,6 @@ def get(text: str, pipeline: str, build: Callable[[], bytes], device: str = "") 
             image = build()
             _write(path, image)
     return image
-
-
-def compiled(text: str, pipeline: str, device: str = "") -> bytes:
-    """Returns the shared object of a module, compiled unless the cache has it."""
-    build = functools.partial(_compiler.compile_module, text, pipeline, device)
-    return get(text, pipeline, build, device)
 
 
 def _open_directory() -> Path | None:

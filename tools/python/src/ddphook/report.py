@@ -614,15 +614,13 @@ def compare_plans(before: Record, after: Record) -> Iterator[str]:
         if names := [name for name in one.gradients if name not in other.gradients]:
             yield f"{counted(len(names), 'gradient')} {word}: {listed(names)}"
     old, new = ({bucket.name: bucket for bucket in report.buckets} for report in both)
-    for name, bucket in old.items():
+    for name, bucket in {**old, **new}.items():
         members = [gradient.name for gradient in bucket.gradients]
-        if name in new:
-            yield from _bucket_changes(bucket, new[name], *both)
-        else:
+        if name in old and name in new:
+            yield from _bucket_changes(old[name], bucket, *both)
+        elif name in old:
             yield f"bucket {name} is gone: {_members(members, after, 'now in')}"
-    for name, bucket in new.items():
-        members = [gradient.name for gradient in bucket.gradients]
-        if name not in old:
+        else:
             where = _members(members, before, "from")
             yield f"bucket {name} is new, with hook {bucket.hook}: {where}"
     if [name for name in old if name in new] != [name for name in new if name in old]:
@@ -1214,15 +1212,12 @@ def _naming(path: str, verb: str = "read") -> Iterator[None]:
 
 
 def _compare(before: Record, after: Record, tolerance: float) -> tuple[list[str], int]:
-    lines: list[str] = []
+    marked: list[Marked] = []
     if "plan" in before and "plan" in after:
-        lines += compare_plans(before.plan, after.plan)
-    differs = bool(lines)
+        marked += ((line, True) for line in compare_plans(before.plan, after.plan))
     if before.get("times") and after.get("times"):
-        for line, is_difference in compare_times(before.times, after.times, tolerance):
-            lines.append(line)
-            differs |= is_difference
-    return lines, int(differs)
+        marked += compare_times(before.times, after.times, tolerance)
+    return [line for line, _ in marked], int(any(differs for _, differs in marked))
 
 
 def _show(found: Record, path: str) -> str:

@@ -349,13 +349,9 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
     asked = dict(handler.to_kwargs())
     if int(asked.get("bucket_cap_mb", 0) * (1 << 20)) == model.bucket_bytes_cap:
         del asked["bucket_cap_mb"]  # DDP rounds it to whole bytes.
-    given = {
-        "broadcast_buffers": model.broadcast_buffers,
-        "bucket_cap_mb": model.bucket_bytes_cap / (1 << 20),
-        "find_unused_parameters": model.find_unused_parameters,
-        "gradient_as_bucket_view": model.gradient_as_bucket_view,
-        "static_graph": model.static_graph,
-    }
+    names = ["broadcast_buffers", "find_unused_parameters", "gradient_as_bucket_view"]
+    given = {name: getattr(model, name) for name in [*names, "static_graph"]}
+    given["bucket_cap_mb"] = model.bucket_bytes_cap / (1 << 20)
     for name, value in asked.items():
         if given.get(name, value) != value:
             raise InvalidArgumentError(

@@ -288,8 +288,7 @@ def example_text(has_near_group: bool, own_hook: str | None) -> str:
 
 def check_cap(bucket_cap_mb: float) -> None:
     """Refuses a size of buckets that is not above 0, or not finite."""
-    is_number = isinstance(bucket_cap_mb, (int, float))
-    if not is_number or not 0 < bucket_cap_mb < math.inf:
+    if not (isinstance(bucket_cap_mb, (int, float)) and 0 < bucket_cap_mb < math.inf):
         raise InvalidArgumentError(
             f"expected 'bucket_cap_mb' to be above 0, but got {bucket_cap_mb!r}"
         )
@@ -338,11 +337,9 @@ def reduced_parameters(
     result = []
     names = parameter_names(model)
     for wrapped, parameter in model.module.named_parameters():
-        if not parameter.requires_grad or wrapped in model.parameters_to_ignore:
-            continue
-        name = names[parameter]
-        check_tensor(parameter, f"parameter '{name}': ")
-        result.append((name, parameter))
+        if parameter.requires_grad and wrapped not in model.parameters_to_ignore:
+            check_tensor(parameter, f"parameter '{names[parameter]}': ")
+            result.append((names[parameter], parameter))
     return result
 
 

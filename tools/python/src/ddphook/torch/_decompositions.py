@@ -367,9 +367,7 @@ def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Adds to each position in `dim` the values whose index it is."""
     if self.dim() == 0:
         return NotImplemented
-    chosen, values = _chosen(self, dim, index, src)
-    total = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
-    return self + _as_large(total, self, dim)
+    return self + _scattered(self, dim, index, src)[0]
 
 
 @_of_floats
@@ -405,26 +403,28 @@ def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     # If several values are written to one position, PyTorch leaves the result undefined.
     if self.dim() == 0 or index.shape[dim] != 1 or not src.is_floating_point():
         return NotImplemented
-    chosen, values = _chosen(self, dim, index, src)
-    values = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
-    is_written = _as_large(chosen.any(-2).to(self.dtype), self, dim) != 0
-    return torch.where(is_written, _as_large(values, self, dim), self)
+    values, counts = _scattered(self, dim, index, src)
+    return torch.where(counts != 0, values, self)
 
 
-def _chosen(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns which position each element of `src` is written to, as
-    [..., element, position], and the elements."""
+def _scattered(
+    self: Tensor, dim: int, index: Tensor, src: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns the sum of the elements of `src` whose index a position is, and 1 where
+    there is one."""
     src = src[tuple(slice(size) for size in index.shape)]
     chosen = _one_hot(index.movedim(dim, -1), self.shape[dim])
-    return chosen, src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
+    values = src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
+    total = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
+    is_written = chosen.any(-2).to(self.dtype)
+    return _as_large(total, self, dim), _as_large(is_written, self, dim)
 
 
 def _as_large(values: Tensor, self: Tensor, dim: int) -> Tensor:
     """Moves the last dimension back to `dim`, and pads with zeros to the shape of `self`."""
     values = values.movedim(-1, dim)
-    pads = [0] * (2 * self.dim())
-    for i in range(self.dim()):
-        pads[2 * (self.dim() - 1 - i) + 1] = self.shape[i] - values.shape[i]
+    sizes = zip(reversed(self.shape), reversed(values.shape))
+    pads = [n for whole, size in sizes for n in (0, whole - size)]
     return _aten.constant_pad_nd(values, pads)
 
 

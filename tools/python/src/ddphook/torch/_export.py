@@ -17,8 +17,6 @@ from ddphook.torch import _bucket
 from ddphook.torch._hooks import AnyHook, AnyWrapper, resolve_for_graph
 from ddphook.torch._private import resolve_process_group as group_of_name
 
-_IMPORT = "builtin.module(ddp-import-fx)"
-
 
 def export(
     step: Any,
@@ -118,7 +116,7 @@ def export(
     words = ["ddphook-cc", path.name, "-o", path.with_suffix(".o").name]
     words.append(f"--ddp-pipeline={pipeline}")
     if whole:
-        words.append(f"--preprocessing-pass-pipeline={_IMPORT}")
+        words.append("--preprocessing-pass-pipeline=builtin.module(ddp-import-fx)")
     path.write_text(f"// {shlex.join(words)}\n{text}")
     return pipeline
 

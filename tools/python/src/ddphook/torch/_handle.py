@@ -377,19 +377,17 @@ class Handle:
         started = device.new_future()
 
         def task() -> None:
-            has_failed = False
             try:
-                if self._error is not None:
-                    raise self._error
+                self._raise_failure()
                 modules.run(layout, arrays, is_final, begun)
             except BaseException as error:  # noqa: BLE001 - backward() raises it.
-                has_failed, self._error = True, self._error or error
+                self._error = self._error or error
             try:
                 device.finish(started, arrays[0])
             except BaseException as error:  # noqa: BLE001 - backward() raises it.
                 self._error = self._error or error
                 started.set_exception(error)  # type: ignore[arg-type]
-            if has_failed:
+            if self._error is not None:
                 # Notifies the other ranks now, rather than at their deadlines.
                 modules.close()
 
@@ -402,9 +400,12 @@ class Handle:
         # DDP waits for a C++ future, which fails only if a callback raises.
         return ended.then(self._value_or_raise)
 
-    def _value_or_raise(self, future: Future) -> torch.Tensor:
+    def _raise_failure(self, *_: Any) -> None:
         if self._error is not None:
             raise self._error
+
+    def _value_or_raise(self, future: Future) -> torch.Tensor:
+        self._raise_failure()
         return future.value()
 
     def _names_of_records(self, layout: _bucket.Layout) -> list[str]:
@@ -462,8 +463,7 @@ class Handle:
             )
         if self._closed:
             raise FailedPreconditionError("the hook was closed")
-        if self._error is not None:
-            raise self._error
+        self._raise_failure()
 
 
 class LocalHandle(Handle):

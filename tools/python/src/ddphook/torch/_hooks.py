@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import enum
 import functools
+import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -180,8 +181,8 @@ def resolve(
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
     if _maker(hook) == _private.hook_then_optimizer.__name__:
-        optimizer = _captured(hook, "optimizer_state")
-        hook = _captured(hook, "hook")
+        captured = inspect.getclosurevars(hook).nonlocals
+        hook, optimizer = captured["hook"], captured["optimizer_state"]
     hook, inner = _unwrap(hook)
     wrappers += inner
     if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
@@ -406,19 +407,13 @@ def _unwrap(hook: Any) -> tuple[Any, list[str]]:
     wrappers = []
     while (name := _maker(hook)) in _WRAPPERS:
         wrappers.append(_WRAPPERS[name])
-        hook = _captured(hook, "hook")
+        hook = inspect.getclosurevars(hook).nonlocals["hook"]
     return hook, wrappers
 
 
 def _maker(hook: Any) -> str:
     """Returns the name of the function that made a hook, or of the hook itself."""
     return getattr(hook, "__qualname__", "").partition(".")[0]
-
-
-def _captured(function: Any, name: str) -> Any:
-    """Returns the value that a function has captured under this name."""
-    number = function.__code__.co_freevars.index(name)
-    return function.__closure__[number].cell_contents
 
 
 def _wrapper_name(wrapper: Any) -> str:

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -149,18 +149,6 @@ class Session:
         self._check_process()
         while self._given_up:
             self._given_up.popleft().result()
-
-    def statistics(self) -> dict[str, int]:
-        """Returns counters of this rank, summed over the modules."""
-
-        def add() -> dict[str, int]:
-            self._finish()
-            total: Counter[str] = Counter()
-            for module in self._modules.values():
-                total.update(module.statistics())
-            return dict(total)
-
-        return self._worker.call(add)
 
     def states(self) -> dict[Key, tuple[_states.Parts, _states.Kinds]]:
         """Returns this rank's states of all loaded modules."""

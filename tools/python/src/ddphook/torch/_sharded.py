@@ -9,6 +9,7 @@ replicas of a shard, and an all-gather that has a hook. FSDP itself divides and 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 import logging
@@ -68,56 +69,46 @@ class _Replicas:
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
+        self.rank, self.size = group.rank, group.size
         self.kind = "mean"
-
-    def rank(self) -> int:
-        return self.group.rank()
-
-    def size(self) -> int:
-        return self.group.size()
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any) -> None:
         self.kind = _KINDS[options.reduceOp.op]
 
 
+@dataclasses.dataclass(eq=False)
 class _Collectives:
     """The collectives of one parameter group, as FSDP calls them."""
 
-    def __init__(
-        self,
-        handle: ShardedHandle,
-        number: int,
-        group: Any,
-        names: dict[Any, str],
-        wire: str,
-        jobs: Sequence[_Job | None],
-    ) -> None:
-        shards, replicas, gathers = jobs
-        self._handle = handle
-        self._number = number
-        self._group = group
-        self._names = names
-        self._shards = shards
-        self._replicas = replicas
+    _handle: ShardedHandle
+    _number: int
+    _group: Any
+    _names: dict[Any, str]
+    wire: dataclasses.InitVar[str]
+    jobs: dataclasses.InitVar[Sequence[_Job | None]]
+
+    def __post_init__(self, wire: str, jobs: Sequence[_Job | None]) -> None:
+        self._shards, self._replicas, gathers = jobs
+        group = self._group
         # The parameters of the reduction that FSDP has begun, and the reduce-scatter that
         # is under way, if any.
         self._given: Sequence[Any] = ()
         self._scattered: Future[None] | None = None
-        if replicas is not None:
+        if self._replicas is not None:
             # Other groups, with another hook or none, may share the original.
             group.mesh_info = copy.copy(group.mesh_info)
-            group.mesh_info.replicate_process_group = _Replicas(replicas.meeting.group)
+            ranks = self._replicas.meeting.group
+            group.mesh_info.replicate_process_group = _Replicas(ranks)
         *self._old, own_gather = _private.exchange_collectives(group, ())
         own_scatter, self._own_prepare, self._own_hook = self._old
         self._installed: list[Any] = [
-            own_scatter if shards is None else self,
+            own_scatter if self._shards is None else self,
             self._prepare,
-            self._own_hook if replicas is None else self._all_reduce,
+            self._own_hook if self._replicas is None else self._all_reduce,
         ]
         if gathers is not None:
             self._old.append(own_gather)
-            submit = functools.partial(handle.submit, gathers)
+            submit = functools.partial(self._handle.submit, gathers)
             ranks, modules = gathers.meeting.group, gathers.modules
             self._installed.append(AllGather(own_gather, wire, ranks, modules, submit))
         _private.exchange_collectives(group, self._installed)
@@ -374,10 +365,6 @@ class ShardedHandle(Handle):
     def _wait(self, future: Future[None]) -> None:
         wait([future])
         self._raise_failure()
-
-    def _raise_failure(self, *_: Any) -> None:
-        if self._error is not None:
-            raise self._error
 
     def _fail(self, error: BaseException) -> None:
         """Keeps the first failure, and notifies the other ranks now."""

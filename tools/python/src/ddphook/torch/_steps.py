@@ -44,17 +44,14 @@ class Step:
     options, and `left_alone` has the known reasons why reductions were not replaced.
     """
 
+    hook = ""
+    _is_settled = _has_ended = False
+    # The state of the running call.
+    _is_watched = _has_ddp = _trains = _awaits_backward = False
+
     def __init__(self, number: int) -> None:
         self.number = number
-        self.hook = ""
         self.left_alone: list[str] = []
-        self._is_settled = False
-        self._has_ended = False
-        # The state of the running call.
-        self._is_watched = False
-        self._has_ddp = False
-        self._trains = False
-        self._awaits_backward = False
 
     def watch(self, compiled: Callable[..., Any], ddp: str) -> Callable[..., Any]:
         """Returns a compiled graph that also checks whether the step reduces.
