@@ -69,8 +69,7 @@ def cell(result):
         parts.append(several(result["median_ms"], milliseconds))
     if "of_best_copy" in result:
         parts.append(several(result["of_best_copy"], "{:.2f}".format) + " of the copy")
-    fast = result.get("times_as_fast_as", {})
-    if fast:
+    if fast := result.get("times_as_fast_as"):
         ratios = [f"{name} {several(value, rounded)}" for name, value in fast.items()]
         parts.append(f"({', '.join(ratios)})")
     return " ".join(parts)

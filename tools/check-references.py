@@ -60,8 +60,7 @@ def check_fences(text):
     """Yields code blocks that a CommonMark renderer would read differently than intended."""
     opened = None
     for number, line in enumerate(text.split("\n"), 1):
-        fence = re.match(r" {0,3}(`{3,})(.*)", line)
-        if not fence:
+        if not (fence := re.match(r" {0,3}(`{3,})(.*)", line)):
             continue
         if not opened:
             opened = number, fence[1]

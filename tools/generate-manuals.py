@@ -14,6 +14,7 @@ these and is omitted; --help lists it. Manual pages also omit upstream's passes.
 """
 
 import argparse
+import collections
 import dataclasses
 import os
 import pathlib
@@ -63,20 +64,18 @@ class Entry:
 
 
 class Completion:
-    """The completion of an option."""
+    """The completion of an option, from its entries."""
 
-    def __init__(self, name, entry):
-        self.name, self.text = name, entry.text
-        self.takes_value = bool(entry.argument)
-        self.is_optional = entry.is_optional
-        self.what = re.sub(r"[^\w. -]", " ", entry.argument).strip() or "value"
-        self.words, self.takes_files = [], False
-
-    def add(self, entry):
-        self.words += [word for word in entry.words if word not in self.words]
-        parts = entry.argument.split("|")
-        if not entry.values and any(part not in entry.words for part in parts):
-            self.takes_files = True
+    def __init__(self, name, entries):
+        first = entries[0]
+        self.name, self.text = name, first.text
+        self.takes_value, self.is_optional = bool(first.argument), first.is_optional
+        self.what = re.sub(r"[^\w. -]", " ", first.argument).strip() or "value"
+        self.words = list(dict.fromkeys(word for each in entries for word in each.words))
+        self.takes_files = any(
+            not each.values and not set(each.argument.split("|")) <= set(each.words)
+            for each in entries
+        )
 
 
 @dataclasses.dataclass
@@ -165,13 +164,12 @@ class Help:
 
     def for_completion(self):
         """Returns one completion per option, which may have several lines of help."""
-        found = {}
+        found = collections.defaultdict(list)
         for entry in self.options():
-            if entry.indent > 6:  # options of passes, inside quotes
-                continue
-            for name in entry.names:
-                found.setdefault(name, Completion(name, entry)).add(entry)
-        return found.values()
+            if entry.indent <= 6:  # others are options of passes, inside quotes
+                for name in entry.names:
+                    found[name].append(entry)
+        return [Completion(name, entries) for name, entries in found.items()]
 
 
 def roff(text):

@@ -47,15 +47,12 @@ def list_tests(source):
             print(test["name"], name, " ".join(arguments), sep="\t")
 
 
-def count_programs(text):
-    """Counts the tests of each_test in gpu-test.sh, whose log may be truncated."""
-    results = re.findall(r"^TEST \S+: (.*)", text, re.MULTILINE)
-    if not results:
-        return None
-    passed = sum(result == "passed" for result in results)
-    skipped = sum(result.startswith("skipped") for result in results)
+def counts_of(results):
+    """Counts results; those that are neither passed nor skipped have failed."""
+    passed = sum(result.lower() == "passed" for result in results)
+    skipped = sum(result.lower().startswith("skipped") for result in results)
     failed = len(results) - passed - skipped
-    return {"passed": passed, "failed": failed, "skipped": skipped}
+    return {"passed": passed, "failed": failed, "skipped": skipped} if results else None
 
 
 def count_pytest(path, log):
@@ -63,10 +60,8 @@ def count_pytest(path, log):
     try:
         suites = list(xml.parse(path).getroot().iter("testsuite"))
     except (OSError, xml.ParseError):
-        results = re.findall(r"(?:^| )(PASSED|FAILED|ERROR|SKIPPED)(?: |$)", log, re.M)
-        passed, skipped = results.count("PASSED"), results.count("SKIPPED")
-        failed = len(results) - passed - skipped
-        return {"passed": passed, "failed": failed, "skipped": skipped} if results else None
+        results = r"(?:^| )(PASSED|FAILED|ERROR|SKIPPED)(?: |$)"
+        return counts_of(re.findall(results, log, re.M))
     names = ("tests", "failures", "errors", "skipped")
     totals = {name: sum(int(suite.get(name, 0)) for suite in suites) for name in names}
     failed = totals["failures"] + totals["errors"]
@@ -79,7 +74,8 @@ def describe(name, logs):
     text = read(logs / f"{name}.log")
     if name in ("parity", "torch", "two-ranks"):
         return count_pytest(logs / f"{name}.xml", text)
-    return count_programs(text)
+    # The log of each_test in gpu-test.sh may be truncated.
+    return counts_of(re.findall(r"^TEST \S+: (.*)", text, re.M))
 
 
 def figures_of(text):
@@ -136,8 +132,7 @@ def main(work, out):
     if report["deviations"]:
         lines += ["", *report["deviations"]]
     for name, title in FIGURES.items():
-        figures = read(logs / f"{name}.log").rstrip()
-        if figures:
+        if figures := read(logs / f"{name}.log").rstrip():
             lines += ["", f"{title}:", "", figures]
     for step in steps:
         if step["result"] not in GOOD:

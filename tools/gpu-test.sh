@@ -273,10 +273,6 @@ each_test() { # seconds pattern command…
   ((good + skipped == all))
 }
 
-gpu_tests() {
-  each_test 60 '!^runtime-cuda_job'
-}
-
 # Jobs of two ranks on one GPU in which one is killed, stops, or leaves: eagerly, in a
 # capture, in a graph, with blocking communicators.
 failing_jobs() {
@@ -325,10 +321,6 @@ two_ranks() {
     test/gpu/test_device_powersgd.py --worlds=2 -k "$sample"
 }
 
-parity() {
-  device_tests parity test/gpu --ignore=test/gpu/test_torch_cuda.py
-}
-
 # The package finds the compiler in the runtime's directory.
 torch() {
   local libraries=$work/libraries compiler=$root/compiler
@@ -352,16 +344,16 @@ bench() {
 }
 
 export root work build logs modules device
-export -f versions programs_start each_test gpu_tests failing_jobs sanitize device_tests \
-  sweep two_ranks parity torch bench
+export -f versions programs_start each_test failing_jobs sanitize device_tests sweep \
+  two_ranks torch bench
 
 step carried 20 programs_start
 step versions 45 versions
-step gpu-tests 120 gpu_tests
+step gpu-tests 120 each_test 60 '!^runtime-cuda_job'
 step bench 110 bench
 step failures 100 failing_jobs
 step torch 110 torch
-step parity 90 parity
+step parity 90 device_tests parity test/gpu --ignore=test/gpu/test_torch_cuda.py
 step two-ranks 60 two_ranks
 step sweep 30 sweep
 backend='cuda_backend|backend_(conf|enc|exch|sparse)'

@@ -179,8 +179,7 @@ def python_class(hook, fields):
     function = re.search(r"\w+_hook|$", of_pytorch)[0]
     yield from ['    """', "", f'    name: ClassVar[str] = "{name}"']
     yield f'    function: ClassVar[str] = "{function}"'
-    short = {field: option for field, option, *_ in fields if field != option}
-    if short:
+    if short := {field: option for field, option, *_ in fields if field != option}:
         yield f"    _option_names: ClassVar[Mapping[str, str]] = {json.dumps(short)}"
     yield from (f"    {field}: {kind} = {default}" for field, _, kind, default, _ in fields)
 

@@ -124,19 +124,10 @@ on_link() {
     "$root/docs/examples/network/link.py" --rate="${link_bits}bit" -- "$@"
 }
 
-# Succeeds if this machine can create the link.
-can_link() {
-  on_link true >>"$log" 2>&1
-}
-
 # An epoch has 22 steps. PowerSGD compresses from the third one on: with five epochs,
 # the median is that of a compressed step. The steps of other hooks are all alike.
 wide_epochs() {
   if [[ $1 == powersgd* ]]; then echo 5; else echo 2; fi
-}
-
-train_wide() {
-  launch "wide-$1" "$(wide_epochs "$1")"
 }
 
 train_on_link() {
@@ -259,9 +250,11 @@ main() {
   done
   rm -f "$build"/quickstart/*.link "$build"/quickstart/*.link.metrics.*
   for variant in "${wide_variants[@]}"; do
-    stage "the larger network on one machine: $variant" train_wide "$variant"
+    stage "the larger network on one machine: $variant" \
+      launch "wide-$variant" "$(wide_epochs "$variant")"
   done
-  if can_link; then
+  # Tests whether this machine can create the link.
+  if on_link true >>"$log" 2>&1; then
     for variant in "${wide_variants[@]}"; do
       stage "the same on a link of 1 Gbit/s: $variant" train_on_link "$variant"
     done

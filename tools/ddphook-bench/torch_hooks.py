@@ -21,10 +21,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import (
-    default_hooks,
-    powerSGD_hook,
-)
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 HOOKS = {
     "allreduce": default_hooks.allreduce_hook,

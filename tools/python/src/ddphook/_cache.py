@@ -44,8 +44,7 @@ _MOST_FILES = 2000
 
 def directory() -> Path:
     """Returns the directory of compiled modules, which need not exist."""
-    chosen = os.environ.get(CACHE_DIR_VARIABLE)
-    if chosen:
+    if chosen := os.environ.get(CACHE_DIR_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     if not base or not os.path.isabs(base):

@@ -48,8 +48,8 @@ def library() -> ctypes.CDLL:
     capi = _libraries.load(_libraries.COMPILER)
     pointer, text, handler = c_void_p, _StringRef, _DiagnosticHandler
     to = (_StringCallback, c_void_p)
-    # The functions that have the same result and arguments.
-    for names, result, *arguments in (
+    _libraries.declare(
+        capi,
         ("ddphookRegisterPasses", None),
         ("ddphookRegisterDialects ddphookRegisterOpaqueDialects", None, pointer),
         ("mlirDialectRegistryDestroy mlirContextDestroy mlirModuleDestroy", None, pointer),
@@ -83,11 +83,7 @@ def library() -> ctypes.CDLL:
         ("mlirContextAttachDiagnosticHandler", c_uint64, pointer, handler, pointer, pointer),
         ("mlirIdentifierStr", text, pointer),
         ("ddphookCompiledModuleGetSharedObject", text, pointer, text, *to),
-    ):
-        for name in names.split():
-            with _libraries.declaring(capi):
-                function = getattr(capi, name)
-            function.restype, function.argtypes = result, arguments
+    )
     capi.ddphookRegisterPasses()
     return capi
 
@@ -285,8 +281,7 @@ def _read_stablehlo(source: bytes) -> str | None:
 
         with mlir.make_ir_context() as context:
             context.attach_diagnostic_handler(lambda _: True)
-            module = stablehlo.deserialize_portable_artifact(context, source)
-            operation = module.operation
+            operation = stablehlo.deserialize_portable_artifact(context, source).operation
             return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
     except (ImportError, ValueError):
         return None

@@ -8,13 +8,13 @@ prefix that the package is installed in, then the libraries known to the loader.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ddphook._errors import UnsupportedError
 
@@ -34,8 +34,7 @@ def directories() -> list[Path]:
     ``DDPHOOK_LIBRARY_DIR``, if set, is the only one, so that a mistake in it does
     not load another version of the libraries.
     """
-    chosen = os.environ.get(LIBRARY_DIR_VARIABLE)
-    if chosen:
+    if chosen := os.environ.get(LIBRARY_DIR_VARIABLE):
         return [Path(chosen)]
     package = Path(__file__).resolve().parent
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
@@ -56,11 +55,10 @@ def find(name: str) -> str:
         for candidate in (directory / soname, directory / name):
             if candidate.is_file():
                 return str(candidate)
-    if os.environ.get(LIBRARY_DIR_VARIABLE):
+    if chosen := os.environ.get(LIBRARY_DIR_VARIABLE):
         raise UnsupportedError(
-            f"expected {soname} in {LIBRARY_DIR_VARIABLE}="
-            f"{os.environ[LIBRARY_DIR_VARIABLE]}, but there is none; correct or unset "
-            "the variable"
+            f"expected {soname} in {LIBRARY_DIR_VARIABLE}={chosen}, but there is none; "
+            "correct or unset the variable"
         )
     return soname
 
@@ -91,7 +89,7 @@ def load(name: str) -> ctypes.CDLL:
                 advice = "use a newer system"
             advice += ", or build ddphook on this one (docs/installing.md)"
         else:
-            searched = ", ".join(str(directory) for directory in directories())
+            searched = ", ".join(map(str, directories()))
             advice = (
                 f"install a wheel of ddphook, which has it, or set {LIBRARY_DIR_VARIABLE} "
                 f"to the directory that has it (searched: {searched})"
@@ -99,16 +97,19 @@ def load(name: str) -> ctypes.CDLL:
         raise UnsupportedError(f"cannot load {name}: {error}; {advice}") from None
 
 
-@contextlib.contextmanager
-def declaring(library: ctypes.CDLL) -> Iterator[None]:
-    """Raises UnsupportedError if the library lacks a function that the block uses."""
-    try:
-        yield
-    except AttributeError as error:
-        raise UnsupportedError(
-            f"expected {library._name} to be of the version {_VERSION}, but it has another "
-            f"one: {str(error).rpartition(': ')[2]}; {_SAME_VERSION}"
-        ) from None
+def declare(library: ctypes.CDLL, *functions: Sequence[Any]) -> None:
+    """Declares functions, given as names, the type of their results, and those of their
+    arguments; raises UnsupportedError if the library lacks one."""
+    for names, result, *arguments in functions:
+        for name in names.split():
+            try:
+                function = getattr(library, name)
+            except AttributeError as error:
+                raise UnsupportedError(
+                    f"expected {library._name} to be of the version {_VERSION}, but it has "
+                    f"another one: {str(error).rpartition(': ')[2]}; {_SAME_VERSION}"
+                ) from None
+            function.restype, function.argtypes = result, arguments
 
 
 def check_abi(library: ctypes.CDLL, found: int, expected: int) -> None:

@@ -164,25 +164,23 @@ class _CompiledModule(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """Returns the runtime, loaded at the first call."""
+    status, pointer = c_int, c_void_p
     rt = _libraries.load(_libraries.RUNTIME)
-    with _libraries.declaring(rt):
-        rt.ddphook_last_error.restype = c_char_p
-        rt.ddphook_status_name.restype = c_char_p
-        rt.ddphook_abi_version.restype = c_uint32
-        rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
-        rt.ddphook_context_destroy.argtypes = [c_void_p]
-        rt.ddphook_context_destroy.restype = None
-        rt.ddphook_context_set_stream.argtypes = [c_void_p, c_void_p]
-        for copy in (rt.ddphook_memory_read, rt.ddphook_memory_write):
-            copy.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t]
-        rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
-        rt.ddphook_module_unload.argtypes = [c_void_p]
-        rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
-        rt.ddphook_rt_state.argtypes = [c_void_p, c_int32]
-        rt.ddphook_rt_state.restype = c_void_p
-        rt.ddphook_draw_normal.argtypes = [
-            c_uint32, c_int64, POINTER(c_int64), c_int64, c_void_p, c_int32
-        ]
+    _libraries.declare(
+        rt,
+        ("ddphook_last_error", c_char_p),
+        ("ddphook_abi_version", c_uint32),
+        ("ddphook_context_create", status, POINTER(Options), POINTER(pointer)),
+        ("ddphook_context_destroy", None, pointer),
+        ("ddphook_context_set_stream", status, pointer, pointer),
+        ("ddphook_memory_read ddphook_memory_write", status, *[pointer] * 3, c_size_t),
+        ("ddphook_synchronize ddphook_module_unload", status, pointer),
+        ("ddphook_module_load", status, pointer, pointer),
+        ("ddphook_module_stats", status, pointer, POINTER(Stats)),
+        ("ddphook_rt_state", pointer, pointer, c_int32),
+        ("ddphook_draw_normal", status, c_uint32, c_int64, POINTER(c_int64), c_int64)
+        + (pointer, c_int32),
+    )
     _libraries.check_abi(rt, rt.ddphook_abi_version(), _ABI_VERSION)
     return rt
 

@@ -269,8 +269,7 @@ class CompressedStep:
 
     def _warn_of_waste(self, manifest: Mapping[str, Any]) -> None:
         """Warns once if the hook applies to no gradient or saves too few bytes."""
-        reason = _find_waste(self._pipeline, manifest)
-        if reason and not self._is_warned:
+        if (reason := _find_waste(self._pipeline, manifest)) and not self._is_warned:
             self._is_warned = True
             warnings.warn(f"ddphook: with {self._pipeline}: {reason}", UserWarning, stacklevel=5)
 

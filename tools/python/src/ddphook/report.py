@@ -142,8 +142,7 @@ def _group(group: Record) -> str:
 
 
 def _bucket(bucket: Record, origin: Record) -> Record:
-    bits = re.fullmatch(r"b?[fi](\d+)", bucket.dtype)
-    if not bits:
+    if not (bits := re.fullmatch(r"b?[fi](\d+)", bucket.dtype)):
         raise ReportError(
             f"expected the element type of bucket '{bucket.name}', but got '{bucket.dtype}'"
         )

@@ -226,14 +226,8 @@ def compile(  # noqa: A001 - the name follows torch.compile.
     """
     from ddphook.torch import _backend, _steps
 
-    given = {
-        "hook": hook,
-        "wrapper": wrapper,
-        "shard_hook": shard_hook,
-        "bucket_cap_mb": bucket_cap_mb,
-        "timeout": timeout,
-        **options,
-    }
+    given: dict[str, Any] = {"hook": hook, "wrapper": wrapper, "shard_hook": shard_hook}
+    given |= {"bucket_cap_mb": bucket_cap_mb, "timeout": timeout, **options}
     _backend.make_pass(**given)  # Raises errors now rather than in the first step.
     # Dynamo treats steps with equal code and equal options as the same step.
     given["step"] = object()

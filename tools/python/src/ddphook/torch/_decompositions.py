@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -40,7 +39,6 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         **dict.fromkeys((_aten.view.default, _private.unsafe_view), _view),
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
-        _aten.gelu.default: _gelu,
         _aten.nll_loss_backward.default: _nll_loss_backward,
         _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
@@ -63,7 +61,7 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
             getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
             for name in ("eq", "ne", "lt", "le", "gt", "ge")
         },
-        **get_decompositions([_private.weight_norm]),
+        **get_decompositions([_private.weight_norm, _aten.gelu.default]),
         _private.weight_norm_backward: _weight_norm_backward,
     }
 
@@ -152,14 +150,6 @@ def _constant_pad_nd(self: Tensor, pad: list[int], value: float = 0) -> Tensor:
         size = self.shape[axis] - first - max(-after, 0)
         self = self.narrow(axis, first, size)
     return _aten.constant_pad_nd(self, [max(number, 0) for number in pad], value)
-
-
-def _gelu(self: Tensor, approximate: str = "none") -> Tensor:
-    """Uses constants of full precision: torch-mlir's have four digits."""
-    if approximate != "tanh":
-        return NotImplemented
-    inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
-    return 0.5 * self * (1 + torch.tanh(inner))
 
 
 def _weight_norm_backward(

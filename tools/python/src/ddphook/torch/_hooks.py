@@ -147,9 +147,8 @@ class Hook:
 
     def own_hook(self, name: str) -> str | None:
         """Returns the hook of an exempt parameter as an attribute, or None."""
-        if not self.exempt or not re.search(self.exempt, name):
-            return None
-        return self.own_hook_of_exempt
+        is_exempt = self.exempt and re.search(self.exempt, name)
+        return self.own_hook_of_exempt if is_exempt else None
 
     def check_names(self, names: Iterable[str]) -> None:
         """Checks that `exempt`, if given, matches the name of a parameter."""
@@ -173,7 +172,11 @@ def resolve(
     """
     given = dict(options or {})
     exempt = _take_exempt(given)
-    topology = _take_topology(given)
+    topology = given.pop("topology", "flat")
+    if topology not in ("flat", "hierarchical"):
+        raise InvalidArgumentError(
+            f"expected 'topology' to be 'flat' or 'hierarchical', but got {topology!r}"
+        )
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
     title = _title(hook, wrapper)
     typed = hook
@@ -183,8 +186,9 @@ def resolve(
     if _maker(hook) == _private.hook_then_optimizer.__name__:
         captured = inspect.getclosurevars(hook).nonlocals
         hook, optimizer = captured["hook"], captured["optimizer_state"]
-    hook, inner = _unwrap(hook)
-    wrappers += inner
+    while (maker := _maker(hook)) in _WRAPPERS:
+        wrappers.append(_WRAPPERS[maker])
+        hook = inspect.getclosurevars(hook).nonlocals["hook"]
     if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
         name = "powersgd" if isinstance(hook, PowerSGDState) else "post_local_sgd"
         state = _only("state", hook, state)
@@ -321,16 +325,6 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
     return exempt or "", name
 
 
-def _take_topology(given: dict[str, Any]) -> str:
-    """Removes `topology`, which every hook has, from the options."""
-    topology = given.pop("topology", "flat")
-    if topology not in ("flat", "hierarchical"):
-        raise InvalidArgumentError(
-            f"expected 'topology' to be 'flat' or 'hierarchical', but got {topology!r}"
-        )
-    return topology
-
-
 def _unpack_frameworks(
     hook: Any, wrapper: Any, given: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
@@ -371,8 +365,7 @@ def _merge(
     whose: str, options: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns both together; an option may not be in both."""
-    twice = sorted(set(options) & set(given))
-    if twice:
+    if twice := sorted(set(options) & set(given)):
         raise InvalidArgumentError(f"'{twice[0]}' is also given by {whose}")
     return {**options, **given}
 
@@ -400,15 +393,6 @@ def _divide_state(name: str, state: Any) -> tuple[Any, dist.ProcessGroup | None]
 
 def _text_of_enum(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
-
-
-def _unwrap(hook: Any) -> tuple[Any, list[str]]:
-    """Takes PyTorch's wrappers off a function."""
-    wrappers = []
-    while (name := _maker(hook)) in _WRAPPERS:
-        wrappers.append(_WRAPPERS[name])
-        hook = inspect.getclosurevars(hook).nonlocals["hook"]
-    return hook, wrappers
 
 
 def _maker(hook: Any) -> str:

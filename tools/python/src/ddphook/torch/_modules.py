@@ -140,7 +140,7 @@ class Modules:
         self._generator = None
         if self._draws_in_steps or self._has_compressed(parts):
             generators = _states.of_kind(parts, self._kinds, _states.GENERATOR)
-            self._generator = _states.first(generators)
+            self._generator = next(iter(generators.values()), None)
 
     def adopt(self, state: Any, names: list[str]) -> None:
         """Converts a state of PyTorch's for the parameters of these names."""
@@ -161,8 +161,7 @@ class Modules:
         Called when a bucket runs again; all buckets are then loaded.
         """
         self._is_rate_checked = True
-        reason = _rate.find_waste_of_buckets(self.buckets())
-        if reason:
+        if reason := _rate.find_waste_of_buckets(self.buckets()):
             _log.warning("with %s: %s", self._hook.pipeline(), reason)
 
     @property
@@ -172,27 +171,24 @@ class Modules:
     def _has_compressed(self, parts: _states.Parts) -> bool:
         """True if hooks with these states have used their factors."""
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
-        count = _states.first(_states.of_kind(parts, self._kinds, _states.ITERATION))
-        return count is not None and int(count) > start
+        counts = _states.of_kind(parts, self._kinds, _states.ITERATION)
+        return int(next(iter(counts.values()), 0)) > start
 
     def _image(self, layout: AnyLayout) -> bytes:
         text = layout.text(self._groups, self._hook.own_hook)
         return _cache.compiled(text, self._hook.for_modules(), self._device.target)
 
     def _load(self, layout: AnyLayout) -> _runtime.Module:
-        self._retire(layout)
-        module = _runtime.Module(self._context, self._image(layout))
-        self._loaded[layout] = module
+        # DDP no longer has the buckets that these parameters were in.
+        for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
+            self._waiting |= _states.read(self._loaded[old])
+            self._unload(old)
+        image = self._image(layout)
+        module = self._loaded[layout] = _runtime.Module(self._context, image)
         self._kinds.update(_states.kinds(module.plan))
         if module.plan["states"]:
             self._begin(layout, module)
         return module
-
-    def _retire(self, layout: AnyLayout) -> None:
-        """Unloads the modules of buckets that DDP no longer has."""
-        for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
-            self._waiting |= _states.read(self._loaded[old])
-            self._unload(old)
 
     def _unload(self, layout: AnyLayout) -> None:
         module = self._loaded.pop(layout)

@@ -148,8 +148,7 @@ def _give_up(number: int) -> None:
 
     Called by a finalizer, at any time in any thread.
     """
-    reduction = _pending.pop(number, None)
-    if reduction is not None:
+    if (reduction := _pending.pop(number, None)) is not None:
         reduction.session.give_up([*reduction.whole, *reduction.places])
 
 

@@ -51,14 +51,12 @@ class Watch:
             return
         if module not in self._probes:
             self._probes[module] = _probe_of(module.plan, arrays)
-        probe = self._probes[module]
-        if probe is not None:
+        if (probe := self._probes[module]) is not None:
             look = self._device.examine(lambda: probe(arrays))
             self._running.append((module, look))
         while self._running:
             module, look = self._running[0]
-            sums = look()
-            if sums is None:
+            if (sums := look()) is None:
                 return
             self._running.popleft()
             if not sums.isfinite().all():

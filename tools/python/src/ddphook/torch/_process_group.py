@@ -209,9 +209,8 @@ class Group(dist.ProcessGroup):
         outputs = _listed(output)
         parts = list(inputs if outputs[0] is output else inputs[0])
         sizes = [part.numel() for part in parts]
-        if len(outputs) != 1 or len(parts) != self.size():
-            return None
-        if outputs[0].numel() != sizes[self.rank()]:
+        is_one = len(outputs) == 1 and len(parts) == self.size()
+        if not is_one or outputs[0].numel() != sizes[self.rank()]:
             return None
         # All parts of a module have the size of the largest one.
         whole = outputs[0].new_zeros(len(parts), max(sizes))

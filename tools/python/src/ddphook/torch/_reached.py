@@ -127,8 +127,7 @@ class Reached:
             if _contents.is_large_array(value) and value.flags.writeable:
                 value.flags.writeable = False
                 self._locked.append(value)
-            before = read(value)
-            if before is not None:
+            if (before := read(value)) is not None:
                 held = _Held(value, path, before)
                 self._held.append(held)
                 if _contents.is_generator(value):

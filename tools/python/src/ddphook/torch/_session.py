@@ -119,8 +119,7 @@ class Session:
 
     def end_of(self, run: Future[Any]) -> Any:
         """Returns the end of a completed run; raises the exception of its step."""
-        error = run.exception()
-        if error is None:
+        if (error := run.exception()) is None:
             return run.result()
         # The session keeps the exception. If each wait extended its traceback, that
         # would keep the frames of all waits, with their tensors.
@@ -189,12 +188,8 @@ class Session:
             self._context = _device.join(self._meeting, self.device)
         except DeadlineExceededError as error:
             ranks = dist.get_process_group_ranks(self._meeting.group)
-            self._fail(
-                DeadlineExceededError(
-                    f"not all ranks of {ranks} started a reduction in their process group: "
-                    f"{error}"
-                )
-            )
+            what = f"not all ranks of {ranks} started a reduction in their process group"
+            self._fail(DeadlineExceededError(f"{what}: {error}"))
         except BaseException as error:  # noqa: BLE001 - raised by end_of().
             self._fail(error)
         else:

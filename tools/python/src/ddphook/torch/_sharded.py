@@ -497,8 +497,7 @@ def register(
     _sharded_model.check_hook(given.shard_hook)
     for group in groups:
         _check_group(group, names, given)
-    trained = [names[each] for group in groups for each in _trained(group)]
-    if not trained:
+    if not (trained := [names[each] for group in groups for each in _trained(group)]):
         raise InvalidArgumentError("expected a model with parameters to train")
     hook.check_names(trained)
     return ShardedHandle(model, groups, names, given)

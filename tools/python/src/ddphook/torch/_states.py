@@ -125,11 +125,6 @@ def of_kind(parts: Parts, kinds: Kinds, kind: str) -> Parts:
     return {key: value for key, value in parts.items() if kinds.get(key[0]) == kind}
 
 
-def first(parts: Parts) -> torch.Tensor | None:
-    """Returns the first of all values; none without values."""
-    return next(iter(parts.values()), None)
-
-
 def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     """Draws a module's first Q as PyTorch would, after earlier buckets.
 

@@ -80,10 +80,11 @@ class Step:
 
     def watch_call(self) -> None:
         """Schedules a check for the end of the running call of a compiled function."""
-        call = None if self._is_watched else _call_of_compiled()
-        if call is not None:
+        calls = [] if self._is_watched else list(_private.compiled_calls(sys._getframe()))
+        # The outermost one is the last.
+        if calls and isinstance(cleanups := calls[-1].get("cleanups"), list):
             self._is_watched = True
-            call.append(self._end_call)
+            cleanups.append(self._end_call)
 
     def _await_backward(self, node: torch.autograd.graph.Node) -> None:
         """Schedules a check for the end of the backward pass of the call's first graph.
@@ -174,14 +175,6 @@ def begin(find: Callable[[Any], Step | None], model: Any = None) -> None:
     names = [known.__qualname__ for known in callback_handler.start_callbacks]
     if watch.__qualname__ not in names:
         callback_handler.register_start_callback(watch)
-
-
-def _call_of_compiled() -> list[Callable[[], Any]] | None:
-    """Returns the cleanups of the outermost running call of a compiled function, or None."""
-    found = None
-    for call in _private.compiled_calls(sys._getframe()):
-        found = call.get("cleanups")
-    return found if isinstance(found, list) else None
 
 
 def _accumulates() -> bool:

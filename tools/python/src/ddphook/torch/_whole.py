@@ -24,13 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions, _private, _random
 from ddphook.torch._inputs import Inputs
-from ddphook.torch._lowering import (
-    Lowering,
-    Partition,
-    import_torch_mlir,
-    known_decompositions,
-    started,
-)
+from ddphook.torch._lowering import Lowering, Partition, import_torch_mlir
+from ddphook.torch._lowering import known_decompositions, started
 from ddphook.torch._next_step import check_next
 from ddphook.torch._private import OpOverload, collectives, pytree
 from ddphook.torch._program_calls import ProgramCalls, innermost
