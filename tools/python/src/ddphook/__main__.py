@@ -110,10 +110,11 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 def _info(_: argparse.Namespace) -> int:
     """Prints a line for each fact; returns 1 if something required is missing."""
-    facts = list(_facts())
-    for name, value, _ in facts:
+    complete = True
+    for name, value, is_good in _facts():
         print(f"{name:12} {value}")
-    return 0 if all(is_good for *_, is_good in facts) else 1
+        complete = complete and is_good
+    return 0 if complete else 1
 
 
 def _facts() -> Iterator[tuple[str, str, bool]]:

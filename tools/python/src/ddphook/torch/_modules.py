@@ -254,7 +254,8 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
 
     Refuses a state that does not belong to this hook.
     """
-    if not isinstance(state, STATES.get(hook, ())):
+    is_expected = isinstance(state, STATES.get(hook, ()))
+    if not is_expected:
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
         )
