@@ -192,13 +192,13 @@ def test_a_rank_that_raises_an_exception():
 def _cannot_compile(rank):
     """One rank fails to compile; the others must not wait for their deadlines."""
     import ddphook.torch
-    from ddphook import _compiler
+    from ddphook import _cache
 
     def full(*_):
         raise ddphook.UnsupportedError("no linker")
 
     if rank == 1:
-        _compiler.compile_module = full
+        _cache.compiled = full
     ddp = models.make("mlp", rank)
     with ddphook.torch.register(ddp, "fp16", timeout=100):
         text = "no linker" if rank == 1 else "rank 1"

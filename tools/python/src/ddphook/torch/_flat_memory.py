@@ -79,9 +79,7 @@ class FlatMemory:
     def take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns an array that nobody else has; makes one for `flat_array`."""
         with self._lock:
-            while self._returned:
-                self._free.append(self._returned.popleft())
-                self._used -= self._free[-1].nbytes
+            self._collect()
             for number, tensor in enumerate(self._free):
                 if tensor.dtype == dtype and tensor.numel() == size:
                     del self._free[number]
@@ -96,3 +94,9 @@ class FlatMemory:
         memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
         weakref.finalize(memory, self._returned.append, tensor).atexit = False
         return torch.frombuffer(memory, dtype=dtype)
+
+    def _collect(self) -> None:
+        while self._returned:
+            tensor = self._returned.popleft()
+            self._used -= tensor.nbytes
+            self._free.append(tensor)
