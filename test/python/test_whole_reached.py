@@ -19,6 +19,7 @@ from test_whole import reduced
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20265"))
 COUNTS = {"steps": 1.0}
 TOTAL = 1.0
+NUMBERS = itertools.count(1)
 
 
 class Slotted:
@@ -255,13 +256,22 @@ REFUSED = (
 )
 
 
+# Two functions that name the same iterator, but not the same globals.
+def number_later():
+    return next(NUMBERS) if COUNTS["steps"] > 1 else 1.0
+
+
+def number_above_one():
+    return next(NUMBERS) if TOTAL > 1 else 1.0
+
+
 def changes_in_place(model, x):
     # A step may create and change its own objects, and may restore what it changes.
     own = Counter()
     own()
     model.size += 1
     handle = model.linear.register_forward_hook(lambda module, inputs, output: output * 2)
-    train(model.train(), x, own.rate)
+    train(model.train(), x, own.rate * number_later() * number_above_one())
     handle.remove()
     model.size -= 1
     model.mean = model.mean + 0.5 * x.mean(0)[:2]
@@ -300,7 +310,7 @@ def state(model):
         [module.training for module in model.modules()],
         (model.counter.rate, Counter.calls, list(model.last), model.slotted.rate),
         (model.array.tolist(), model.function, repr(model.deep), repr(model.numbers)),
-        (dict(COUNTS), TOTAL, of_function.rate, model.size, sorted(vars(model))),
+        (dict(COUNTS), TOTAL, repr(NUMBERS), of_function.rate, model.size, sorted(vars(model))),
         [len(module._forward_hooks) for module in model.modules()],
         [parameter._backward_hooks for parameter in model.parameters()],
         model.squares,

@@ -349,7 +349,7 @@ def references(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         if not _is_of_library(type(value).__module__):
             yield f"{path}.__dict__", getattr(value, "__dict__", {})
     for kind in (value if isinstance(value, type) else type(value)).__mro__:
-        if kind is not Names and _is_of_program(kind.__module__):
+        if _is_of_program(kind.__module__):
             yield kind.__name__, kind
 
 
@@ -368,25 +368,10 @@ def _function_references(path: str, function: Any) -> Iterator[tuple[str, Any]]:
     yield "", Names(table, names)
     package = f"{table.get('__package__') or ''}."
     # Modules that the function imports itself are no globals.
-    imported = {n: sys.modules.get(n) or sys.modules.get(package + n) for n in names}
-    yield from _module_references({**imported, **table}, names)
-
-
-def _module_references(
-    table: dict[str, Any], names: frozenset[str]
-) -> Iterator[tuple[str, Any]]:
-    """Yields the names in modules of a table, and in modules of those, recursively."""
-    work = [("", table)]
-    seen = set()
-    while work:
-        path, table = work.pop()
-        for name in names:
-            held = table.get(name)
-            if isinstance(held, types.ModuleType) and held not in seen:
-                seen.add(held)
-                if _is_of_program(held.__name__):
-                    yield f"{path}{name}", Names(vars(held), names)
-                    work.append((f"{path}{name}.", vars(held)))
+    for name in names:
+        module = sys.modules.get(name) or sys.modules.get(package + name)
+        if module and _is_of_program(module.__name__):
+            yield name, Names(vars(module), names)
 
 
 def _names_of(code: types.CodeType) -> Iterator[str]:

@@ -119,8 +119,6 @@ class Reached:
                     stacklevel=2,
                 )
                 return
-            if isinstance(value, Guard):
-                continue
             if isinstance(value, nn.Module):
                 self._modes[value] = value.training
                 self._apart |= {id(vars(value).get(name)) for name in _DERIVED[1:]}
@@ -197,11 +195,8 @@ class Reached:
 
     def _check(self, held: _Held) -> None:
         now = read(held.object) or {}
-        for key in {**held.before, **now}:
+        for key, old, new in _changes(held.before, now):
             if isinstance(held.object, nn.Module) and key in _DERIVED:
-                continue
-            old, new = held.before.get(key, _GONE), now.get(key, _GONE)
-            if old is new:
                 continue
             path = path_of(held.object, held.path, key)
             if isinstance(new, Guard):
@@ -225,13 +220,10 @@ class Reached:
         """Restores the recorded contents, in the same objects."""
         for name, (_, set_) in _SETTINGS.items():
             set_(self._settings[name])
-        for held in self._held:
+        # In reverse: what shares a table with an earlier object may have read its guards.
+        for held in reversed(self._held):
             now = read(held.object) or {}
-            is_same = all(
-                held.before.get(key, _GONE) is now.get(key, _GONE)
-                for key in {**held.before, **now}
-            )
-            if not is_same or _has_other_order(held, now):
+            if any(_changes(held.before, now)) or _has_other_order(held, now):
                 write(held.object, held.before)
         # A view cannot be made writable before its base array.
         for array in sorted(self._locked, key=lambda array: array.base is not None):
@@ -248,6 +240,14 @@ def _error(path: str, does: str) -> UnsupportedError:
 
 # The value of a missing key.
 _GONE: Any = type("_Gone", (), {})()
+
+
+def _changes(before: dict[Any, Any], now: dict[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Yields the keys by which two contents have different objects, with both objects."""
+    for key in {**before, **now}:
+        old, new = before.get(key, _GONE), now.get(key, _GONE)
+        if old is not new:
+            yield key, old, new
 
 
 def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
@@ -291,7 +291,7 @@ def _differs_in_tensors(old: Any, new: Any) -> bool | None:
         before, now = ({} if each is _GONE else read(each) for each in (old, new))
         if before is None or now is None:
             return None
-        pairs += [(before.get(k, _GONE), now.get(k, _GONE)) for k in {**before, **now}]
+        pairs += [(was, is_) for _, was, is_ in _changes(before, now)]
         if len(there) == 2:
             referred = zip(references("", old), references("", new))
             pairs += [(one, other) for (_, one), (_, other) in referred]
