@@ -45,7 +45,8 @@ class ReplaceReductions(CustomGraphPass):
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         # Inductor has called the pass for the graphs in this one before.
-        if self.states and _ops.starts_in(*graph.owning_module.modules()):
+        module = graph.owning_module
+        if self.states and module is not None and _ops.starts_in(*module.modules()):
             raise UnsupportedError(
                 "reductions in a region of the graph, such as a nested_compile_region, would "
                 f"share {', '.join(self.states)} of '{self.hook}' with other reductions: "

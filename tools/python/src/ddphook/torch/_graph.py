@@ -252,7 +252,8 @@ def _barriers(graph: torch.fx.Graph, reductions: list[Reduction]) -> set[torch.f
 
 def _find_writes(graph: torch.fx.Graph, reductions: list[Reduction]) -> None:
     """Sets `write` of the reductions: a gradient may be a view of what is written."""
-    last, written = None, {}
+    last: torch.fx.Node | None = None
+    written: dict[torch.fx.Node, torch.fx.Node | None] = {}
     readers = collections.defaultdict(list)
     for reduction in reductions:
         readers[reduction.reader].append(reduction)
