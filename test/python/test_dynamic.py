@@ -88,7 +88,7 @@ def run_batches(rank, dynamic):
         for mine, theirs in zip(got, wanted, strict=True):
             assert is_rounded_to_fp16(mine), batch
             torch.testing.assert_close(mine, theirs, rtol=2e-3, atol=2e-3)
-    counters = _session.session_of("0", timeout_seconds(None)).statistics()
+    counters = ranks.counters_of(_session.session_of("0", timeout_seconds(None)))
     ddphook.torch.close()
     return counters["steps"], warnings.texts
 
@@ -123,7 +123,7 @@ def run_gradients(rank):
         assert is_rounded_to_fp16(got), size
         (wanted,) = mean_over_ranks([x * 3])
         torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
-    assert _session.session_of("0", timeout_seconds(None)).statistics()["steps"] == len(sizes)
+    assert ranks.counters_of(_session.session_of("0", timeout_seconds(None)))["steps"] == len(sizes)
     ddphook.torch.close()
     return warnings.texts
 
