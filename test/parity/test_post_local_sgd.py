@@ -440,7 +440,7 @@ def _train(rank, all_reduces, weights, gradients):
 
 
 @pytest.mark.parametrize(
-    "all_reduces", [True, pytest.param(False, marks=pytest.mark.full("compiles as often"))]
+    "all_reduces", [True, pytest.param(False, marks=pytest.mark.full("compiles eight times"))]
 )
 def test_training(tmp_path, all_reduces):
     """Hook and averages are in one step, whose weights are inputs of the next one."""

@@ -393,15 +393,15 @@ def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     # If several values are written to one position, PyTorch leaves the result undefined.
     if self.dim() == 0 or index.shape[dim] != 1 or not src.is_floating_point():
         return NotImplemented
-    values, counts = _scattered(self, dim, index, src)
-    return torch.where(counts != 0, values, self)
+    values, is_written = _scattered(self, dim, index, src)
+    return torch.where(is_written != 0, values, self)
 
 
 def _scattered(
     self: Tensor, dim: int, index: Tensor, src: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the elements of `src` whose index a position is, and 1 where
-    there is one."""
+    """Returns for each position the sum of the elements of `src` that `index` sends there,
+    and 1 if there are any, otherwise 0."""
     src = src[tuple(slice(size) for size in index.shape)]
     chosen = _one_hot(index.movedim(dim, -1), self.shape[dim])
     values = src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
