@@ -16,6 +16,7 @@ Prints PASS or FAIL and one line for each broken reference.
 """
 
 import errno
+import itertools
 import os
 import pathlib
 import re
@@ -107,12 +108,9 @@ def anchors(path):
     names = set()
     for heading in re.findall(r"^#+\s+(.*)$", without_code(path.read_text()), re.M):
         plain = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-        name = base = plain.replace(" ", "-")
-        number = 0
-        while name in names:
-            number += 1
-            name = f"{base}-{number}"
-        names.add(name)
+        base = plain.replace(" ", "-")
+        candidates = (f"{base}-{i}" if i else base for i in itertools.count())
+        names.add(next(name for name in candidates if name not in names))
     return names
 
 

@@ -57,13 +57,7 @@ cd "$root" || exit
 export PYTHONDONTWRITEBYTECODE=1 DDPHOOK_TEST_PYTHON
 DDPHOOK_TEST_PYTHON=$(command -v "$python")
 [[ $device == cuda ]] && export DDPHOOK_REQUIRE_GPU=1
-for candidate in "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")" \
-  "${DDPHOOK_CUDA_ROOT:-/usr/local/cuda}/bin" /usr/local/cuda/bin; do
-  if [[ -x $candidate/nvcc ]]; then
-    export PATH=$PATH:$candidate
-    break
-  fi
-done
+export PATH=$PATH:${DDPHOOK_CUDA_ROOT:-/usr/local/cuda}/bin:/usr/local/cuda/bin
 
 # The directories of NVIDIA's packages in this Python, one per line. PyTorch loads CUDA
 # and NCCL from there, and a process must only have one of each.
@@ -247,13 +241,12 @@ each_test() { # seconds pattern command…
     all=$((all + 1))
     echo "== $name"
     left=$((step_limit - SECONDS - 5)) status=124 result=failed
+    : >"$log"
     if ((left > 0)); then
       # shellcheck disable=SC2086
       timeout --kill-after=3 $((left < $1 ? left : $1)) "${@:3}" \
         "$build/bin/$program" $arguments --gtest_brief=1 >"$log" 2>&1 </dev/null
       status=$?
-    else
-      : >"$log"
     fi
     cat "$log"
     if grep -qiE 'device not supported' "$log"; then

@@ -98,11 +98,10 @@ std::vector<float> inputOf(int64_t n, int rank);
 /// values below the overflow of f16.
 float roundScalar(float x, Dtype type);
 
-/// Returns the machines and the shared memories of a job.
-struct Places {
-  size_t machines, memories;
-};
-Places placesOf(const Context &context);
+/// Combines the numbers of all ranks, in place: the largest ones, which are not
+/// negative, or the sums. Collective.
+Status combine(Context &context, std::vector<double> *numbers,
+               bool isSum = false);
 
 /// Work to time.
 struct Work {
@@ -126,7 +125,7 @@ public:
 
   /// Joins the job, with options of the backend. Collective.
   Status join(const std::string &backendOptions = "");
-  Status leave();
+  void leave();
   /// Ends the job with a failure, and returns its cause.
   Status fail(Status status);
   Context &job() { return *context; }
@@ -138,8 +137,6 @@ public:
   /// that communicate use `group`.
   Status measure(const std::string &title, const std::vector<Work> &works,
                  Group *group = nullptr);
-  /// Combines a number of each rank, in place: the largest.
-  Status slowest(Samples *samples);
   /// Reports samples of all ranks that were taken without measure().
   Status add(const std::string &title, std::vector<Result> results);
   /// Reports whether a result is right on all ranks.
@@ -175,7 +172,6 @@ struct HookKind {
   std::optional<Dtype> wire; ///< The type on the wire, unless the gradient's.
   int32_t encoding = DDPHOOK_ENCODING_NONE;
   int64_t block = 0;
-  bool isInTorch = false;
 
   ddphook_collective_t collective(int64_t count, void *error = nullptr) const;
   /// Bytes that have to move, on each rank.

@@ -9,7 +9,7 @@
 #include "base/encoding.h"
 
 #include <cmath>
-#include <cstring>
+#include <deque>
 
 using namespace ddphook;
 using namespace ddphook::bench;
@@ -36,10 +36,10 @@ struct Bucket {
     for (bool isOneMachine : {true, false}) {
       if (!isOneMachine && !rank.isOnHost())
         continue;
-      Link &link = *links.emplace_back(std::make_unique<Link>(
-          rank.job(), !rank.isOnHost() ? rank.options.device
-                      : isOneMachine   ? "shared memory"
-                                       : "Gloo"));
+      Link &link =
+          links.emplace_back(rank.job(), !rank.isOnHost() ? rank.options.device
+                                         : isOneMachine   ? "shared memory"
+                                                          : "Gloo");
       DDPHOOK_TRY(link.group.join(link.name, isOneMachine, 4 * n));
     }
     DDPHOOK_TRY(array.allocate(4 * n));
@@ -91,43 +91,40 @@ struct Bucket {
   Context &context;
   const int64_t n;
   Array array, error;
-  std::vector<std::unique_ptr<Link>> links;
+  std::deque<Link> links;
 };
 
 /// Measures all-reduces of a bucket over every transport, and `more`.
 Status
 measureReductions(Rank &rank, const std::string &title,
                   const std::vector<std::pair<Work, ddphook_collective_t>> &all,
-                  std::vector<Work> more, const Bucket &bucket) {
-  const std::vector<std::unique_ptr<Link>> &links = bucket.links;
+                  const std::vector<Work> &more, Bucket &bucket) {
+  const std::string &last = bucket.links.back().name;
   std::vector<Work> works;
   for (const auto &[given, operation] : all)
-    for (const std::unique_ptr<Link> &link : links) {
+    for (Link &link : bucket.links) {
       Work work = given;
-      Group *const group = &link->group;
-      const Body body = [=, &bucket, operation = operation] {
-        return group->run(operation, bucket.array.as<>(), bucket.array.as<>());
+      work.name = given.name + ", " + link.name;
+      work.run = [&, operation = operation] {
+        return link.group.run(operation, bucket.array.as<>(),
+                              bucket.array.as<>());
       };
-      work.name = given.name + ", " + link->name;
-      work.run = body;
-      work.check = [=, &bucket, operation = operation](bool *right) {
-        return bucket.check(*group, operation, right);
+      work.check = [&, operation = operation](bool *right) {
+        return bucket.check(link.group, operation, right);
       };
-      if (link != links.back()) {
-        work.baselines.emplace_back(given.name + ", " + links.back()->name,
-                                    links.back()->name);
-      } else if (links.size() > 1) {
+      if (link.name != last)
+        work.baselines.emplace_back(given.name + ", " + last, last);
+      else if (bucket.links.size() > 1)
         work.torch = nullptr;
-      }
       works.push_back(std::move(work));
     }
-  for (Work &work : more)
-    works.push_back(std::move(work));
+  works.insert(works.end(), more.begin(), more.end());
   return rank.measure(
       title + ", " + std::to_string(rank.size) + " ranks on '" +
           rank.options.device + "', " + sizeName(bucket.n) +
           "; copies by all ranks at once; GB/s of what has to move",
-      rank.withCopies(std::move(works), 4 * bucket.n), &links.front()->group);
+      rank.withCopies(std::move(works), 4 * bucket.n),
+      &bucket.links.front().group);
 }
 
 } // namespace
@@ -151,27 +148,26 @@ Status bench::benchHooks(Rank &rank) {
   std::vector<std::pair<Work, ddphook_collective_t>> all;
   for (const HookKind &kind : hookKinds()) {
     Work work{kind.name, kind.bytes(bucket.n), {}};
-    if (kind.isInTorch)
+    if (kind.encoding == DDPHOOK_ENCODING_NONE)
       work.torch = {{"hook", kind.name}, {"shapes", {{bucket.n}}}};
     all.emplace_back(std::move(work), kind.collective(bucket.n));
   }
-  std::vector<std::unique_ptr<PowerSgd>> buckets;
+  std::deque<PowerSgd> buckets;
   std::vector<Work> works;
   const BucketShape shape = layers(bucket.n);
   for (int64_t approximation : {1, 2, 4, 8})
-    for (const std::unique_ptr<Link> &link : bucket.links) {
-      PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
-          rank.job(), shape, approximation, shape.elements(), &link->group));
+    for (Link &link : bucket.links) {
+      PowerSgd &each = buckets.emplace_back(rank.job(), shape, approximation,
+                                            shape.elements(), &link.group);
       DDPHOOK_TRY(each.prepare());
       works.push_back(
-          {"PowerSGD, rank " + std::to_string(approximation) + ", " +
-               link->name,
+          {"PowerSGD, rank " + std::to_string(approximation) + ", " + link.name,
            kPowerSgdBytes * shape.elements(), [&each] { return each.step(); },
            [&each](bool *right) { return each.checkFirstStep(right); }});
-      if (link == bucket.links.front())
+      if (&link == &bucket.links.front())
         works.back().torch = shape.torch(approximation);
     }
-  return measureReductions(rank, "whole hooks", all, std::move(works), bucket);
+  return measureReductions(rank, "whole hooks", all, works, bucket);
 }
 
 Status bench::benchStart(Rank &rank) {
@@ -179,16 +175,18 @@ Status bench::benchStart(Rank &rank) {
   constexpr int samples = 15;
   // Fewer than a backend may have in flight, so that none waits for another.
   constexpr int calls = 64;
-  std::vector<std::string> kinds = {""};
+  // Names, and options of the backend.
+  std::vector<std::pair<std::string, std::string>> kinds = {{"host", ""}};
   if (!rank.isOnHost()) {
     // As if each rank had a machine, so that they may use one GPU.
-    kinds = {"device=0,blocking=0", "device=0,blocking=1"};
+    kinds = {{"not blocking", "device=0,blocking=0"},
+             {"blocking", "device=0,blocking=1"}};
   }
   std::vector<Result> results;
-  for (const std::string &kind : kinds) {
-    if (!kind.empty()) {
-      DDPHOOK_TRY(rank.leave());
-      DDPHOOK_TRY(rank.join(kind));
+  for (const auto &[name, options] : kinds) {
+    if (!options.empty()) {
+      rank.leave();
+      DDPHOOK_TRY(rank.join(options));
     }
     Context &job = rank.job();
     Group group(job);
@@ -215,9 +213,6 @@ Status bench::benchStart(Rank &rank) {
     }
     DDPHOOK_TRY(out.read(values.data(), 4 * count));
     const auto expected = static_cast<float>(rank.size * (rank.size + 1) / 2);
-    const std::string name = kind.empty()           ? "host"
-                             : kind == kinds.back() ? "blocking"
-                                                    : "not blocking";
     DDPHOOK_TRY(rank.verify("sums, " + name,
                             values == std::vector<float>(count, expected)));
     results.push_back({name, "", 0, seconds});

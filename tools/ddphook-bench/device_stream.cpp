@@ -22,8 +22,6 @@ Status DeviceStream::time(const Body &body, int64_t calls, CallTimes *times) {
   return Status::ok();
 }
 
-Status DeviceStream::capture(const Body &, Body *) { return Status::ok(); }
-
 #ifdef DDPHOOK_BENCH_HAS_CUDA
 
 #include <cuda_runtime_api.h>
@@ -202,8 +200,7 @@ Status DeviceStream::open(Context &context,
 #ifdef DDPHOOK_BENCH_HAS_CUDA
   CudaCalls calls;
   bool isFound = false;
-  if (!context.backend().memory_is_host)
-    DDPHOOK_TRY(calls.find(&isFound));
+  DDPHOOK_TRY(calls.find(&isFound));
   if (isFound) {
     auto opened = std::make_unique<CudaStream>(context, calls);
     DDPHOOK_TRY(opened->create());

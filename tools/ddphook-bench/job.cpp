@@ -135,7 +135,7 @@ Status bench::benchJoin(Rank &rank) {
   Result join{"join", "", 0, {}}, load{"load a module", "", 0, {}},
       leave{"leave", "", 0, {}};
   // The runner's own membership would use the store's port.
-  DDPHOOK_TRY(rank.leave());
+  rank.leave();
   for (int i = 0; i < kRepetitions * rank.options.rounds; ++i) {
     rank.alive.progress(i);
     Job job(1024);
@@ -154,7 +154,7 @@ Status bench::benchJoin(Rank &rank) {
 
 Status bench::benchSteps(Rank &rank) {
   std::vector<Result> results;
-  DDPHOOK_TRY(rank.leave());
+  rank.leave();
   for (int64_t n : {int64_t(1024), rank.options.elements()}) {
     Job job(n);
     DDPHOOK_TRY(job.join());
@@ -170,7 +170,7 @@ Status bench::benchSteps(Rank &rank) {
 
 Status bench::benchSave(Rank &rank) {
   namespace fs = std::filesystem;
-  DDPHOOK_TRY(rank.leave());
+  rank.leave();
   bool isRestored = false;
   Result save{"save", "", 4 * rank.options.elements(), {}}, load = save;
   load.name = "load";

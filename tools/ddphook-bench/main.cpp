@@ -10,7 +10,6 @@
 #include "local_job.h"
 #include "tool_version.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -46,19 +45,6 @@ const std::vector<Command> kCommands = {
     {"steps", "steps of one all-reduce", benchSteps, {2, 4}},
     {"save", "saving and loading checkpoints", benchSave, {1, 2}},
 };
-
-const Command *find(const std::string &name) {
-  auto found = std::find_if(
-      kCommands.begin(), kCommands.end(),
-      [&](const Command &command) { return command.name == name; });
-  return found == kCommands.end() ? nullptr : &*found;
-}
-
-int fail(const Status &status, bool isUsage = false) {
-  std::fprintf(stderr, "ddphook-bench: %s%s\n", status.message().c_str(),
-               isUsage ? " (see ddphook-bench --help)" : "");
-  return isUsage ? 2 : 1;
-}
 
 /// Runs a benchmark in a job of new processes.
 Status run(const Command &command, int ranks, const Options &options,
@@ -103,7 +89,10 @@ int main(int argc, char **argv) {
       {0, "threads", "N", "threads that a rank computes with (default 1)",
        toInt(&options.threads, 1, 1024)},
       {0, "ranks", "LIST", "sizes of the jobs, in place of those above",
-       toInts(&options.ranks, 1, 64)},
+       toList(&options.ranks,
+              [&](const std::string &flag, const std::string &item) {
+                return toInt(&options.ranks.emplace_back(), 1, 64)(flag, item);
+              })},
       {0, "device", "NAME", "backend to measure (default host)",
        toText(&options.device, "the name of a backend")},
       {0, "python", "PATH",
@@ -118,17 +107,19 @@ int main(int argc, char **argv) {
       {0, "version", "", "print versions", toTrue(&versionWanted)}};
   std::vector<const Command *> commands;
   Status status = parseFlags(arguments, flags, [&](const std::string &word) {
-    commands.push_back(find(word));
-    if (commands.back())
-      return Status::ok();
     std::vector<std::string_view> known = {"sweep"};
-    for (const Command &command : kCommands)
+    for (const Command &command : kCommands) {
+      if (word == command.name) {
+        commands.push_back(&command);
+        return Status::ok();
+      }
       known.emplace_back(command.name);
+    }
     return invalid("unknown subcommand '%s'%s", word.c_str(),
                    didYouMean(word, known).c_str());
   });
   if (!status.isOk())
-    return fail(status, /*isUsage=*/true);
+    return fail(status, "ddphook-bench --help");
   if (versionWanted) {
     std::printf("%s", describeVersion("ddphook-bench").c_str());
     return 0;

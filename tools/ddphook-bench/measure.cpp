@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <sched.h>
-#include <set>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -107,13 +105,20 @@ ddphook_collective_t bench::allReduceOf(int64_t count, Dtype dtype,
   return operation;
 }
 
-Places bench::placesOf(const Context &context) {
-  std::set<std::string> machines, memories;
-  for (const NodeIdentity &node : context.allNodes()) {
-    machines.insert(node.node);
-    memories.insert(node.memoryDomain);
+Status bench::combine(Context &context, std::vector<double> *numbers,
+                      bool isSum) {
+  std::vector<std::string> all;
+  DDPHOOK_TRY(context.allGather("results", Json(*numbers).dump(), &all));
+  std::vector<double> result(numbers->size());
+  for (const std::string &text : all) {
+    const Json theirs = Json::parse(text);
+    for (size_t i = 0; i < result.size(); ++i) {
+      const double other = theirs.at(i);
+      result[i] = isSum ? result[i] + other : std::max(result[i], other);
+    }
   }
-  return {machines.size(), memories.size()};
+  *numbers = std::move(result);
+  return Status::ok();
 }
 
 float bench::inputElement(int64_t i, int rank) {
@@ -139,17 +144,12 @@ float bench::roundScalar(float x, Dtype type) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
 }
 
-static cpu_set_t processorsOf(pid_t process) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(process, sizeof(set), &set);
-  return set;
-}
-
 /// Binds the calling thread to its allowed processor `index`, modulo. Without
 /// that, measurements are noisier, not wrong.
 static void pinTo(int index) {
-  const cpu_set_t allowed = processorsOf(0);
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
   int skip = index % std::max(CPU_COUNT(&allowed), 1);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &allowed) && skip-- == 0) {
@@ -161,7 +161,7 @@ static void pinTo(int index) {
     }
 }
 
-Rank::~Rank() { leave().ignore(); }
+Rank::~Rank() { leave(); }
 
 Status Rank::join(const std::string &backendOptions) {
   Bootstrap place;
@@ -176,41 +176,21 @@ Status Rank::join(const std::string &backendOptions) {
   return Context::create(place, &context);
 }
 
-Status Rank::leave() {
+void Rank::leave() {
   stream.reset();
   from.reset();
   to.reset();
   copied = 0;
   context.reset();
-  return Status::ok();
 }
 
 Status Rank::fail(Status status) {
   return context ? context->fail(std::move(status)) : status;
 }
 
-Status Rank::slowest(Samples *samples) {
-  const std::string mine(reinterpret_cast<const char *>(samples->data()),
-                         samples->size() * sizeof(double));
-  std::vector<std::string> all;
-  DDPHOOK_TRY(context->allGather("results", mine, &all));
-  for (const std::string &theirs : all) {
-    if (theirs.size() != mine.size())
-      return error(DDPHOOK_INTERNAL,
-                   "expected results of %zu bytes, but got %zu", mine.size(),
-                   theirs.size());
-    for (size_t i = 0; i < samples->size(); ++i) {
-      double other;
-      std::memcpy(&other, theirs.data() + i * sizeof(other), sizeof(other));
-      (*samples)[i] = std::max((*samples)[i], other);
-    }
-  }
-  return Status::ok();
-}
-
 Status Rank::verify(const std::string &what, bool right) {
-  Samples wrong = {right ? 0.0 : 1.0};
-  DDPHOOK_TRY(slowest(&wrong));
+  std::vector<double> wrong = {right ? 0.0 : 1.0};
+  DDPHOOK_TRY(combine(*context, &wrong));
   if (isFirst())
     report.verified(what, wrong[0] == 0);
   return Status::ok();
@@ -218,7 +198,7 @@ Status Rank::verify(const std::string &what, bool right) {
 
 Status Rank::add(const std::string &title, std::vector<Result> results) {
   for (Result &result : results)
-    DDPHOOK_TRY(slowest(&result.samples));
+    DDPHOOK_TRY(combine(*context, &result.samples));
   return isFirst() ? report.add(title, results) : Status::ok();
 }
 
@@ -241,10 +221,9 @@ std::vector<Work> Rank::withCopies(std::vector<Work> works,
   std::vector<Work> list;
   for (Work &work : works) {
     if (work.bytes > 0) {
-      char name[64];
-      std::snprintf(name, sizeof(name), "copy of %.4g MB",
-                    static_cast<double>(work.bytes) * 1e-6);
       const int64_t bytes = work.bytes;
+      const std::string name =
+          print("copy of %.4g MB", static_cast<double>(bytes) * 1e-6);
       work.baselines.emplace_back(name, "copy");
       if (std::none_of(list.begin(), list.end(),
                        [&](const Work &other) { return other.name == name; }))
@@ -298,10 +277,10 @@ Status Rank::askTorch(const Json &job, bool isCold, Samples *seconds) {
     if (!torch)
       DDPHOOK_TRY(TorchProcess::start(
           options.python,
-          {"--ranks=" + std::to_string(size),
-           "--device=" + std::string(options.device == "cuda" ? "cuda" : "cpu"),
-           "--threads=" + std::to_string(options.threads),
-           "--flush-bytes=" + std::to_string(flushBytes())},
+          {{"ranks", size},
+           {"device", options.device == "cuda" ? "cuda" : "cpu"},
+           {"threads", options.threads},
+           {"flush_bytes", flushBytes()}},
           &torch));
     report.json()["torch"] = torch->version();
     Json request = job;
@@ -364,7 +343,7 @@ Status Rank::measure(const std::string &title, const std::vector<Work> &given,
           DDPHOOK_TRY(askTorch(works[w].torch, isCold, &theirs[w]));
       }
     for (Samples &samples : ours)
-      DDPHOOK_TRY(slowest(&samples));
+      DDPHOOK_TRY(combine(*context, &samples));
     for (size_t w = 0; w < works.size(); ++w) {
       Result result = {works[w].name, caches, works[w].bytes, ours[w]};
       const double time = median(ours[w]);

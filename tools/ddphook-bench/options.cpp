@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 using namespace ddphook;
@@ -23,6 +25,13 @@ std::string bench::didYouMean(std::string_view name,
                        : ", did you mean " + prefix + std::string(meant) + "?";
 }
 
+int bench::fail(const Status &status, const char *help) {
+  const std::string more = help ? " (see " + std::string(help) + ")" : "";
+  std::fprintf(stderr, "ddphook-bench: %s%s\n", status.message().c_str(),
+               more.c_str());
+  return help ? 2 : 1;
+}
+
 Status bench::mismatch(const std::string &flag, const char *wanted,
                        const std::string &value) {
   return invalid("expected %s to be %s, but got '%s'", flag.c_str(), wanted,
@@ -34,8 +43,7 @@ static Status unknownFlag(const std::string &name,
   std::vector<std::string_view> known;
   for (const Flag &flag : flags)
     known.push_back(flag.name);
-  std::string_view bare = name;
-  bare.remove_prefix(std::min(bare.find_first_not_of('-'), bare.size()));
+  const std::string bare = name.substr(name[1] == '-' ? 2 : 1);
   // A single letter resembles any other.
   return invalid("unknown flag '%s'%s", name.c_str(),
                  bare.size() < 2 ? "" : didYouMean(bare, known, "--").c_str());
@@ -114,54 +122,33 @@ Setter bench::toNumber(double *number, double least, double most) {
   };
 }
 
-static Status parseInt(const std::string &flag, const std::string &value,
-                       int least, int most, int *number) {
-  char *end = nullptr;
-  errno = 0;
-  const long parsed = std::strtol(value.c_str(), &end, 10);
-  if (value.empty() || *end != '\0' || errno != 0 || parsed < least ||
-      parsed > most)
-    return invalid(
-        "expected %s to be a whole number from %d to %d, but got '%s'",
-        flag.c_str(), least, most, value.c_str());
-  *number = static_cast<int>(parsed);
-  return Status::ok();
-}
-
 Setter bench::toInt(int *number, int least, int most) {
   return [=](const std::string &flag, const std::string &value) {
-    return parseInt(flag, value, least, most, number);
-  };
-}
-
-Setter bench::toInts(std::vector<int> *numbers, int least, int most) {
-  return [=](const std::string &flag, const std::string &value) {
-    numbers->clear();
-    for (const std::string &item : splitList(value))
-      DDPHOOK_TRY(parseInt(flag, item, least, most, &numbers->emplace_back()));
+    char *end = nullptr;
+    errno = 0;
+    const long parsed = std::strtol(value.c_str(), &end, 10);
+    if (value.empty() || *end != '\0' || errno != 0 || parsed < least ||
+        parsed > most)
+      return invalid(
+          "expected %s to be a whole number from %d to %d, but got '%s'",
+          flag.c_str(), least, most, value.c_str());
+    *number = static_cast<int>(parsed);
     return Status::ok();
   };
 }
 
 Setter bench::toSize(int64_t *bytes) {
   return [=](const std::string &flag, const std::string &value) {
-    char *end = nullptr;
-    errno = 0;
-    const long long number = std::strtoll(value.c_str(), &end, 10);
-    int shift = 0;
-    if (end != value.c_str() && *end) {
-      static const std::string units = "KMG";
-      const size_t unit = units.find(static_cast<char>(*end & ~0x20));
-      if (unit != std::string::npos) {
-        shift = 10 * static_cast<int>(unit + 1);
-        ++end;
-      }
-    }
-    const bool isNumber = end != value.c_str() && *end == '\0' && errno == 0 &&
-                          value[0] >= '0' && value[0] <= '9';
-    if (!isNumber || number < 1 || number > (kMostBytes >> shift))
+    // As many digits as fit into an int64_t.
+    static const std::regex pattern("([0-9]{1,18})([KMGkmg]?)");
+    std::smatch parts;
+    const bool isSize = std::regex_match(value, parts, pattern);
+    const int64_t number = isSize ? std::stoll(parts[1]) : 0;
+    const size_t unit = std::string("KMGkmg").find(parts.str(2)) % 3 + 1;
+    const size_t shift = isSize && parts[2].length() > 0 ? 10 * unit : 0;
+    if (number < 1 || number > (kMostBytes >> shift))
       return mismatch(flag, "a size from 1 to 1024G, such as 8 or 64M", value);
-    *bytes = static_cast<int64_t>(number) << shift;
+    *bytes = number << shift;
     return Status::ok();
   };
 }

@@ -42,6 +42,10 @@ std::string didYouMean(std::string_view name,
                        const std::vector<std::string_view> &known,
                        const std::string &prefix = "");
 
+/// Prints a failure, and names the help if the usage is wrong. Returns the exit
+/// status.
+int fail(const Status &status, const char *help = nullptr);
+
 /// The items of a list that is separated by commas.
 std::vector<std::string> splitList(const std::string &text);
 
@@ -51,8 +55,16 @@ Status mismatch(const std::string &flag, const char *wanted,
 /// Setters for common kinds of values.
 Setter toNumber(double *number, double least, double most);
 Setter toInt(int *number, int least, int most);
-/// A list of whole numbers.
-Setter toInts(std::vector<int> *numbers, int least, int most);
+/// A list: `add` parses an item, and adds what it stands for.
+template <class T>
+Setter toList(std::vector<T> *list, Setter add) {
+  return [=](const std::string &flag, const std::string &value) {
+    list->clear();
+    for (const std::string &item : splitList(value))
+      DDPHOOK_TRY(add(flag, item));
+    return Status::ok();
+  };
+}
 /// A number of bytes, with an optional suffix K, M or G.
 Setter toSize(int64_t *bytes);
 /// A text that is not empty.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 using namespace ddphook;
 using namespace ddphook::bench;
@@ -61,38 +62,24 @@ PowerSgd::PowerSgd(Context &context, const BucketShape &shape, int64_t rank,
                    int64_t groupElements, Group *group)
     : context(context), group(group), n(shape.elements()), g(context),
       e(context), out(context), packed(context), q(context) {
-  int64_t offset = 0;
   for (const std::vector<int64_t> &tensor : shape.tensors) {
+    const auto [offset, atP, atQ] = total;
     const int64_t count = countElements(tensor);
-    if (lists.empty() || offset + count - lists.back().begin > groupElements) {
-      List list;
-      list.begin = offset;
-      list.packedBegin = packedSize;
-      list.qBegin = qSize;
-      lists.push_back(std::move(list));
+    if (lists.empty() ||
+        offset + count - lists.back().begin.bucket > groupElements)
+      lists.emplace_back().begin = total;
+    List &list = lists.back();
+    if (isCompressed(tensor, rank)) {
+      const int64_t r = std::min({rank, tensor[0], tensor[1]});
+      list.matrices.push_back({offset, atP, atQ, tensor[0], tensor[1], r});
+      draws.push_back(tensor[1] * r);
+      total = {offset + count, atP + tensor[0] * r, atQ + tensor[1] * r};
+    } else {
+      list.pieces.push_back({offset, atP, count});
+      total = {offset + count, atP + count, atQ};
     }
-    addTensor(tensor, rank, offset);
-    offset += count;
-    lists.back().end = offset;
-    lists.back().packedEnd = packedSize;
-    lists.back().qEnd = qSize;
+    list.end = total;
   }
-}
-
-void PowerSgd::addTensor(const std::vector<int64_t> &tensor, int64_t rank,
-                         int64_t offset) {
-  List &list = lists.back();
-  if (!isCompressed(tensor, rank)) {
-    const int64_t count = countElements(tensor);
-    list.pieces.push_back({offset, packedSize, count});
-    packedSize += count;
-    return;
-  }
-  const int64_t r = std::min({rank, tensor[0], tensor[1]});
-  list.matrices.push_back({offset, packedSize, qSize, tensor[0], tensor[1], r});
-  packedSize += tensor[0] * r;
-  qSize += tensor[1] * r;
-  draws.push_back(tensor[1] * r);
 }
 
 PowerSgd::~PowerSgd() {
@@ -104,14 +91,14 @@ PowerSgd::~PowerSgd() {
 Status PowerSgd::prepare() {
   for (Array *array : {&g, &e, &out})
     DDPHOOK_TRY(array->allocate(4 * n));
-  DDPHOOK_TRY(packed.allocate(4 * packedSize));
-  DDPHOOK_TRY(q.allocate(4 * qSize));
+  DDPHOOK_TRY(packed.allocate(4 * total.packed));
+  DDPHOOK_TRY(q.allocate(4 * total.q));
   DDPHOOK_TRY(g.write(inputOf(n, context.rank()).data(), 4 * n));
   for (List &list : lists) {
     const ddphook_matrix_list_t view = {
         sizeof(view),
-        list.begin,
-        list.end,
+        list.begin.bucket,
+        list.end.bucket,
         list.matrices.data(),
         static_cast<int64_t>(list.matrices.size()),
         list.pieces.data(),
@@ -121,11 +108,11 @@ Status PowerSgd::prepare() {
   }
   std::vector<int32_t> generator(generatorElements);
   seedGenerator(0, generator.data());
-  std::vector<float> numbers(static_cast<size_t>(qSize));
+  std::vector<float> numbers(static_cast<size_t>(total.q));
   DDPHOOK_TRY(drawNormal(generator.data(), draws.data(),
                          static_cast<int64_t>(draws.size()), numbers.data(),
                          Dtype::F32));
-  return q.write(numbers.data(), 4 * qSize);
+  return q.write(numbers.data(), 4 * total.q);
 }
 
 Status PowerSgd::reduce(float *data, int64_t count) {
@@ -145,14 +132,14 @@ Status PowerSgd::step() {
   void *const m = e.as<>();
   for (const List &list : lists) {
     ddphook_matrices_t *const with = list.prepared;
+    const Offsets &begin = list.begin, &end = list.end;
     DDPHOOK_TRY(context.call(&ddphook_backend_t::orthogonalize, with,
                              DDPHOOK_FACTOR_Q, qs, qs, 0.0));
     DDPHOOK_TRY(context.call(&ddphook_backend_t::project, with, g.as<>(), m, qs,
                              m, factors, factors));
     // PyTorch divides the rest and Q, and orthogonalizes P undivided.
     if (group) {
-      DDPHOOK_TRY(reduce(factors + list.packedBegin,
-                         list.packedEnd - list.packedBegin));
+      DDPHOOK_TRY(reduce(factors + begin.packed, end.packed - begin.packed));
       for (const ddphook_piece_t &piece : list.pieces)
         DDPHOOK_TRY(divide(factors + piece.rest_offset, piece.count));
     }
@@ -161,8 +148,8 @@ Status PowerSgd::step() {
     DDPHOOK_TRY(context.call(&ddphook_backend_t::matmul, with, DDPHOOK_MATMUL_Q,
                              m, factors, qs));
     if (group) {
-      DDPHOOK_TRY(reduce(qs + list.qBegin, list.qEnd - list.qBegin));
-      DDPHOOK_TRY(divide(qs + list.qBegin, list.qEnd - list.qBegin));
+      DDPHOOK_TRY(reduce(qs + begin.q, end.q - begin.q));
+      DDPHOOK_TRY(divide(qs + begin.q, end.q - begin.q));
     }
     DDPHOOK_TRY(context.call(&ddphook_backend_t::reconstruct, with, factors, qs,
                              factors, m, out.as<>(), m, int64_t(1)));
@@ -215,7 +202,7 @@ Status bench::benchPowerSgd(Rank &rank) {
     groupMbs = {0, 8, 32};
   }
   for (const BucketShape &shape : shapes) {
-    std::vector<std::unique_ptr<PowerSgd>> buckets;
+    std::deque<PowerSgd> buckets;
     std::vector<Work> works;
     for (int64_t approximation : ranks)
       for (int64_t groupMb : groupMbs) {
@@ -226,8 +213,8 @@ Status bench::benchPowerSgd(Rank &rank) {
         if (!isCompressed(shape.tensors.front(), approximation) ||
             (groupMb != 0 && (shape.tensors.size() == 1 || n <= group)))
           continue;
-        PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
-            rank.job(), shape, approximation, group));
+        PowerSgd &each =
+            buckets.emplace_back(rank.job(), shape, approximation, group);
         DDPHOOK_TRY(each.prepare());
         std::string name = "rank " + std::to_string(approximation);
         if (groupMb != 0)

@@ -51,19 +51,19 @@ public:
   Status checkFirstStep(bool *right);
 
 private:
+  /// Offsets in the bucket and in the factors. P and the rest are one array, so
+  /// that one message carries both.
+  struct Offsets {
+    int64_t bucket = 0, packed = 0, q = 0;
+  };
   /// A matrix list as in plans, and its prepared form.
   struct List {
     std::vector<ddphook_matrix_t> matrices;
     std::vector<ddphook_piece_t> pieces;
-    int64_t begin = 0, end = 0;
-    // Offsets of its factors. P and the rest are one array, so that one message
-    // carries both.
-    int64_t packedBegin = 0, packedEnd = 0, qBegin = 0, qEnd = 0;
+    Offsets begin, end;
     ddphook_matrices_t *prepared = nullptr;
   };
 
-  void addTensor(const std::vector<int64_t> &tensor, int64_t rank,
-                 int64_t offset);
   Status reduce(float *data, int64_t count);
   Status divide(float *data, int64_t count);
 
@@ -72,7 +72,7 @@ private:
   const int64_t n;
   std::vector<List> lists;
   std::vector<int64_t> draws;
-  int64_t packedSize = 0, qSize = 0;
+  Offsets total;
   Array g, e, out, packed, q;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <fstream>
 #include <sys/mman.h>
@@ -17,6 +18,15 @@ double bench::median(Samples samples) {
   auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
   std::nth_element(samples.begin(), middle, samples.end());
   return *middle;
+}
+
+std::string bench::print(const char *format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  return text;
 }
 
 Report::Report(std::string path)
@@ -58,28 +68,25 @@ static Json toJson(const Result &result) {
   return json;
 }
 
-static void print(const std::string &title, const Json &results) {
-  std::vector<std::string> baselines;
+static void printTable(const std::string &title, const Json &results) {
   auto hasAny = [&](const char *key) {
     return std::any_of(results.begin(), results.end(), [=](const Json &result) {
       return result.contains(key);
     });
   };
   const bool hasCopy = hasAny("of_best_copy"), hasHost = hasAny("host_us");
+  // The keys are the baselines of all results.
+  Json baselines = Json::object();
   for (const Json &result : results)
-    if (result.contains("times_as_fast_as"))
-      for (const auto &item : result["times_as_fast_as"].items())
-        if (std::find(baselines.begin(), baselines.end(), item.key()) ==
-            baselines.end())
-          baselines.push_back(item.key());
+    baselines.update(result.value("times_as_fast_as", Json::object()));
   std::printf("\n== %s\n%-36s %-5s %9s %9s %9s %7s", title.c_str(), "", "cache",
               "median ms", "min", "max", "GB/s");
-  for (const std::string &baseline : baselines)
-    std::printf("  x %-8s", baseline.c_str());
+  for (const auto &item : baselines.items())
+    std::printf("  x %-8s", item.key().c_str());
   std::printf("%s%s\n", hasCopy ? "  of copy" : "", hasHost ? "  host us" : "");
   // Prints a number if there is one.
   auto cell = [](const Json &object, const std::string &key, int width) {
-    if (object.is_object() && object.contains(key))
+    if (object.contains(key))
       std::printf("  %*.2f", width, object[key].get<double>());
     else
       std::printf("  %*s", width, "");
@@ -94,8 +101,8 @@ static void print(const std::string &title, const Json &results) {
       std::printf(" %7.2f", bytes / ms * 1e-6);
     else
       std::printf(" %7s", "");
-    for (const std::string &baseline : baselines)
-      cell(result.value("times_as_fast_as", Json()), baseline, 10);
+    for (const auto &item : baselines.items())
+      cell(result.value("times_as_fast_as", Json()), item.key(), 10);
     if (hasCopy)
       cell(result, "of_best_copy", 7);
     if (hasHost)
@@ -110,7 +117,7 @@ Status Report::add(const std::string &title,
   Json list = Json::array();
   for (const Result &result : results)
     list.push_back(toJson(result));
-  print(title, list);
+  printTable(title, list);
   root["sections"].push_back({{"title", title}, {"results", std::move(list)}});
   return save();
 }

@@ -12,8 +12,9 @@
 #include "sweep_values.h"
 
 #include <algorithm>
-#include <cstdarg>
+#include <cmath>
 #include <cstdio>
+#include <set>
 
 using namespace ddphook;
 using namespace ddphook::bench;
@@ -44,52 +45,41 @@ struct SweepOptions {
 
   std::vector<Flag> flags();
   Status parse(const Arguments &arguments);
-  /// Returns the sizes of buffers, ascending, from `minBytes` to `maxBytes`.
-  std::vector<int64_t> sizes() const;
   /// Returns a text of the options that all ranks must agree on.
   std::string fingerprint() const;
 };
 
 Setter toDtypes(std::vector<Dtype> *dtypes) {
-  return [=](const std::string &flag, const std::string &value) {
-    dtypes->clear();
-    for (const std::string &item : splitList(value)) {
-      if (item == "all") {
-        dtypes->assign(std::begin(allDtypes), std::end(allDtypes));
-        continue;
-      }
-      const std::string known = item == "float"      ? "f32"
-                                : item == "double"   ? "f64"
-                                : item == "half"     ? "f16"
-                                : item == "bfloat16" ? "bf16"
-                                                     : item;
-      const std::optional<Dtype> dtype = parseDtype(known);
-      if (!dtype)
-        return mismatch(flag, "a list of f32, f64, f16 and bf16, or all", item);
+  return toList(dtypes, [=](const std::string &flag, const std::string &item) {
+    const std::string known = item == "float"      ? "f32"
+                              : item == "double"   ? "f64"
+                              : item == "half"     ? "f16"
+                              : item == "bfloat16" ? "bf16"
+                                                   : item;
+    const std::optional<Dtype> dtype = parseDtype(known);
+    if (dtype)
       dtypes->push_back(*dtype);
-    }
+    else if (item == "all")
+      dtypes->assign(std::begin(allDtypes), std::end(allDtypes));
+    else
+      return mismatch(flag, "a list of f32, f64, f16 and bf16, or all", item);
     return Status::ok();
-  };
+  });
 }
 
 Setter toHooks(std::vector<HookKind> *hooks) {
-  return [=](const std::string &flag, const std::string &value) {
-    hooks->clear();
-    for (const std::string &item : splitList(value)) {
-      bool isKnown = false;
-      // The others change what a sum is.
-      for (const HookKind &kind : hookKinds())
-        if (kind.encoding == DDPHOOK_ENCODING_NONE &&
-            (item == "all" || item == kind.name)) {
-          hooks->push_back(kind);
-          isKnown = true;
-        }
-      if (!isKnown)
-        return mismatch(flag, "a list of allreduce, fp16 and bf16, or all",
-                        item);
-    }
-    return Status::ok();
-  };
+  return toList(hooks, [=](const std::string &flag, const std::string &item) {
+    const size_t before = hooks->size();
+    // The others change what a sum is.
+    for (const HookKind &kind : hookKinds())
+      if (kind.encoding == DDPHOOK_ENCODING_NONE &&
+          (item == "all" || item == kind.name))
+        hooks->push_back(kind);
+    return hooks->size() > before
+               ? Status::ok()
+               : mismatch(flag, "a list of allreduce, fp16 and bf16, or all",
+                          item);
+  });
 }
 
 /// One of two words, or another name of the second one.
@@ -157,14 +147,6 @@ Status SweepOptions::parse(const Arguments &arguments) {
   return Status::ok();
 }
 
-std::vector<int64_t> SweepOptions::sizes() const {
-  std::vector<int64_t> result;
-  for (int64_t size = minBytes; size <= maxBytes;
-       size = stepBytes > 0 ? size + stepBytes : size * factor)
-    result.push_back(size);
-  return result;
-}
-
 std::string SweepOptions::fingerprint() const {
   Json all = {{"min_bytes", minBytes},  {"max_bytes", maxBytes},
               {"factor", factor},       {"step_bytes", stepBytes},
@@ -177,18 +159,6 @@ std::string SweepOptions::fingerprint() const {
   for (const HookKind &hook : hooks)
     all["hooks"].push_back(hook.name);
   return all.dump();
-}
-
-std::string print(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-
-std::string print(const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
 }
 
 constexpr const char *kPlaces[] = {"out_of_place", "in_place"};
@@ -228,12 +198,10 @@ std::string wrongText(const Json &wrong) {
 }
 
 std::string line(const Json &row) {
-  std::string text =
-      print("  %10lld %12lld %9s %5s",
-            static_cast<long long>(row["size_bytes"].get<int64_t>()),
-            static_cast<long long>(row["count"].get<int64_t>()),
-            row["hook"].get<std::string>().c_str(),
-            row["datatype"].get<std::string>().c_str());
+  std::string text = print(
+      "  %10lld %12lld %9s %5s", row["size_bytes"].get<long long>(),
+      row["count"].get<long long>(), row["hook"].get<std::string>().c_str(),
+      row["datatype"].get<std::string>().c_str());
   for (const char *place : kPlaces)
     text +=
         print(" %9s %7s %7s %7s", microseconds(row[place]["time_us"]).c_str(),
@@ -268,12 +236,11 @@ std::string toCsv(const Json &result) {
       for (const char *name :
            {"ranks", "machines", "backend", "transport", "op"})
         fields[name] = result[name];
-      for (const auto &item : row.items())
-        if (!item.value().is_object())
-          fields[item.key()] = item.value();
-      fields["in_place"] = place == kPlaces[1] ? 1 : 0;
-      for (const auto &item : row[place].items())
-        fields[item.key()] = item.value();
+      fields.update(row);
+      // The fields of this place are in the line itself.
+      fields.erase(kPlaces[0]);
+      fields[kPlaces[1]] = place == kPlaces[1] ? 1 : 0;
+      fields.update(row[place]);
       std::string names, values;
       for (const auto &item : fields.items()) {
         const Json &value = item.value();
@@ -288,25 +255,10 @@ std::string toCsv(const Json &result) {
   return text;
 }
 
-/// A file for the results, opened before measuring: an invalid name must not
-/// cost an hour.
-class ResultFile {
-public:
-  explicit ResultFile(const std::string &path)
-      : isWanted(!path.empty()), file(path) {}
-
-  Status open() { return isWanted ? file.open() : Status::ok(); }
-  Status write(const std::string &text) {
-    if (!isWanted)
-      return Status::ok();
-    DDPHOOK_TRY(file.write(text.data(), text.size()));
-    return file.commit();
-  }
-
-private:
-  const bool isWanted;
-  AtomicFile file;
-};
+Status save(AtomicFile &file, const std::string &text) {
+  DDPHOOK_TRY(file.write(text.data(), text.size()));
+  return file.commit();
+}
 
 void show(const std::string &text) {
   std::fputs(text.c_str(), stdout);
@@ -328,9 +280,7 @@ private:
   Status time(const ddphook_collective_t &operation, const void *from,
               Samples *seconds);
   Status check(const ddphook_collective_t &operation, const SweepValues &values,
-               int64_t bytes, bool isInPlace, int64_t *wrong);
-  /// Combines all ranks: the slowest one's times, the sum of wrong elements.
-  Status combine(Samples *seconds, int64_t *wrong);
+               int64_t bytes, bool isInPlace, double *wrong);
   Status measure(const HookKind &hook, Dtype dtype, int64_t count, Json *row);
 
   const SweepOptions &options;
@@ -370,7 +320,7 @@ Status SweepRank::time(const ddphook_collective_t &operation, const void *from,
 
 Status SweepRank::check(const ddphook_collective_t &operation,
                         const SweepValues &values, int64_t bytes,
-                        bool isInPlace, int64_t *wrong) {
+                        bool isInPlace, double *wrong) {
   const std::vector<char> input = values.input(context.rank(), operation.count);
   std::vector<char> result(input.size(), kPoison);
   DDPHOOK_TRY(in.write(input.data(), bytes));
@@ -379,28 +329,12 @@ Status SweepRank::check(const ddphook_collective_t &operation,
       group.run(operation, isInPlace ? out.as<>() : in.as<>(), out.as<>()));
   DDPHOOK_TRY(context.synchronize());
   DDPHOOK_TRY(out.read(result.data(), bytes));
-  *wrong = values.countWrong(result.data(), operation.count);
-  if (isInPlace)
-    return Status::ok();
-  // An out-of-place reduction must not write to its input.
+  int64_t count = values.countWrong(result.data(), operation.count);
+  // A reduction out of place must not write to its input.
   DDPHOOK_TRY(in.read(result.data(), bytes));
   if (result != input)
-    *wrong = operation.count;
-  return Status::ok();
-}
-
-Status SweepRank::combine(Samples *seconds, int64_t *wrong) {
-  Json mine = {{"seconds", *seconds}, {"wrong", *wrong}};
-  std::vector<std::string> all;
-  DDPHOOK_TRY(context.allGather("results of a sweep", mine.dump(), &all));
-  *wrong = 0;
-  for (const std::string &text : all) {
-    const Json theirs = Json::parse(text);
-    for (size_t i = 0; i < seconds->size(); ++i)
-      (*seconds)[i] =
-          std::max((*seconds)[i], theirs["seconds"][i].get<double>());
-    *wrong += theirs["wrong"].get<int64_t>();
-  }
+    count = operation.count;
+  *wrong = static_cast<double>(count);
   return Status::ok();
 }
 
@@ -422,12 +356,13 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
           {"wire_bytes", wireBytes}};
   for (bool isInPlace : {false, true}) {
     Samples seconds;
-    int64_t wrong = 0;
+    std::vector<double> wrong = {0};
     const bool isChecked = options.checks && values;
     if (isChecked)
-      DDPHOOK_TRY(check(operation, *values, bytes, isInPlace, &wrong));
+      DDPHOOK_TRY(check(operation, *values, bytes, isInPlace, &wrong[0]));
     DDPHOOK_TRY(time(operation, isInPlace ? out.as<>() : in.as<>(), &seconds));
-    DDPHOOK_TRY(combine(&seconds, &wrong));
+    DDPHOOK_TRY(combine(context, &seconds));
+    DDPHOOK_TRY(combine(context, &wrong, /*isSum=*/true));
     const double once = median(seconds);
     const auto [least, most] =
         std::minmax_element(seconds.begin(), seconds.end());
@@ -442,7 +377,7 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
         // Bytes that each rank's link carries in each direction, whatever the
         // algorithm.
         {"busbw_gbs", perSecond(wireBytes) * 2 * (ranks - 1) / ranks},
-        {"wrong", isChecked ? Json(wrong) : Json(nullptr)}};
+        {"wrong", isChecked ? Json(std::llround(wrong[0])) : Json(nullptr)}};
   }
   return Status::ok();
 }
@@ -450,16 +385,23 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
 Status SweepRank::run(const Bootstrap &place,
                       const std::function<void(int64_t)> &onRow) {
   const bool isFirst = context.rank() == 0;
-  ResultFile csv(isFirst ? options.csv : ""), json(isFirst ? options.json : "");
+  AtomicFile csv(options.csv), json(options.json);
   DDPHOOK_TRY(compareOptions());
   for (Array *array : {&in, &out})
     DDPHOOK_TRY(array->allocate(options.maxBytes));
-  const Places places = placesOf(context);
-  DDPHOOK_TRY(group.join("sweep", places.memories == 1, options.maxBytes));
-  for (ResultFile *file : {&csv, &json})
-    DDPHOOK_TRY(file->open());
+  std::set<std::string> machines, memories;
+  for (const NodeIdentity &node : context.allNodes()) {
+    machines.insert(node.node);
+    memories.insert(node.memoryDomain);
+  }
+  DDPHOOK_TRY(group.join("sweep", memories.size() == 1, options.maxBytes));
+  // Before measuring: an invalid name must not cost an hour.
+  if (isFirst && !options.csv.empty())
+    DDPHOOK_TRY(csv.open());
+  if (isFirst && !options.json.empty())
+    DDPHOOK_TRY(json.open());
   Json result = {{"ranks", context.worldSize()},
-                 {"machines", places.machines},
+                 {"machines", machines.size()},
                  {"backend", place.backend},
                  {"transport", place.transport},
                  {"op", options.isMean ? "mean" : "sum"},
@@ -470,7 +412,9 @@ Status SweepRank::run(const Bootstrap &place,
     show(header(result));
   for (const HookKind &hook : options.hooks)
     for (Dtype dtype : options.dtypes)
-      for (int64_t size : options.sizes()) {
+      for (int64_t size = options.minBytes; size <= options.maxBytes;
+           size = options.stepBytes > 0 ? size + options.stepBytes
+                                        : size * options.factor) {
         const int64_t count = size / dtypeSize(dtype);
         if (count == 0)
           continue;
@@ -488,8 +432,10 @@ Status SweepRank::run(const Bootstrap &place,
   show(print("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
              wrongText(result["wrong"]).c_str(),
              result["average_busbw_gbs"].get<double>()));
-  DDPHOOK_TRY(csv.write(toCsv(result)));
-  DDPHOOK_TRY(json.write(result.dump(2) + "\n"));
+  if (!options.csv.empty())
+    DDPHOOK_TRY(save(csv, toCsv(result)));
+  if (!options.json.empty())
+    DDPHOOK_TRY(save(json, result.dump(2) + "\n"));
   if (!result["wrong"].is_null() && result["wrong"] != 0)
     return error(DDPHOOK_DATA_LOSS, "expected no wrong elements, but got %s",
                  wrongText(result["wrong"]).c_str());
@@ -529,17 +475,12 @@ static RankGroupResult startRanks(const SweepOptions &options,
   return runRankGroup(group);
 }
 
-static int fail(const Status &status, bool isUsage) {
-  std::fprintf(stderr, "ddphook-bench: %s%s\n", status.message().c_str(),
-               isUsage ? " (see ddphook-bench sweep --help)" : "");
-  return isUsage ? 2 : 1;
-}
-
 int bench::benchSweep(const Arguments &arguments) {
+  constexpr const char *help = "ddphook-bench sweep --help";
   SweepOptions options;
   Status status = options.parse(arguments);
   if (!status.isOk())
-    return fail(status, /*isUsage=*/true);
+    return fail(status, help);
   if (options.wantsHelp) {
     show("usage: ddphook-bench sweep [OPTIONS]\n"
          "\n"
@@ -559,22 +500,20 @@ int bench::benchSweep(const Arguments &arguments) {
   Bootstrap place;
   status = findPlace(nullptr, processEnvironment(), &place);
   if (!status.isOk())
-    return fail(status, /*isUsage=*/false);
+    return fail(status);
   if (!place.isLaunched) {
     const RankGroupResult result = startRanks(options, place.timeoutSeconds);
     if (result.status.isOk())
       return 0;
-    fail(result.status, /*isUsage=*/false);
+    fail(result.status);
     return result.signal != 0 ? 128 + result.signal : 1;
   }
   if (options.ranks > 0 && options.ranks != place.worldSize)
     return fail(invalid("expected --ranks to be the world size of the launched "
                         "job, %d, but got %d",
                         place.worldSize, options.ranks),
-                /*isUsage=*/true);
-  status = runRank(options, place, [](int64_t) {});
-  return status.isOk() ? 0
-                       : fail(withContext(std::move(status),
-                                          "rank " + std::to_string(place.rank)),
-                              /*isUsage=*/false);
+                help);
+  status = withContext(runRank(options, place, [](int64_t) {}),
+                       "rank " + std::to_string(place.rank));
+  return status.isOk() ? 0 : fail(status);
 }

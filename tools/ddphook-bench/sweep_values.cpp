@@ -76,16 +76,17 @@ int64_t SweepValues::contribution(int rank, int64_t i) const {
   return isMean ? value * worldSize : value;
 }
 
-std::vector<char> SweepValues::repeat(const std::vector<int64_t> &period,
-                                      int64_t count) const {
+std::vector<char>
+SweepValues::repeat(const std::function<int64_t(int64_t i)> &element,
+                    int64_t count) const {
   const size_t size = static_cast<size_t>(dtypeSize(dtype));
   std::vector<char> bytes(static_cast<size_t>(count) * size);
-  const size_t first = std::min(period.size(), static_cast<size_t>(count));
-  for (size_t i = 0; i < first; ++i) {
-    const uint64_t bits = bitsOfInteger(period[i], dtype);
-    std::memcpy(bytes.data() + i * size, &bits, size); // little-endian
+  size_t done = 0;
+  for (int64_t i = 0; i < std::min(kPeriod, count); ++i, done += size) {
+    const uint64_t bits = bitsOfInteger(element(i), dtype);
+    std::memcpy(bytes.data() + done, &bits, size); // little-endian
   }
-  for (size_t done = first * size; done < bytes.size();) {
+  while (done < bytes.size()) {
     // Copy whole periods: the previous part consists of one or more.
     const size_t more = std::min(done, bytes.size() - done);
     std::memcpy(bytes.data() + done, bytes.data(), more);
@@ -95,21 +96,17 @@ std::vector<char> SweepValues::repeat(const std::vector<int64_t> &period,
 }
 
 std::vector<char> SweepValues::input(int rank, int64_t count) const {
-  std::vector<int64_t> period(kPeriod);
-  for (int64_t i = 0; i < kPeriod; ++i)
-    period[static_cast<size_t>(i)] = contribution(rank, i);
-  return repeat(period, count);
+  return repeat([&](int64_t i) { return contribution(rank, i); }, count);
 }
 
 int64_t SweepValues::countWrong(const void *result, int64_t count) const {
-  std::vector<int64_t> period(kPeriod);
-  for (int64_t i = 0; i < kPeriod; ++i) {
+  const auto reduced = [this](int64_t i) {
     int64_t sum = 0;
     for (int rank = 0; rank < worldSize; ++rank)
       sum += contribution(rank, i);
-    period[static_cast<size_t>(i)] = isMean ? sum / worldSize : sum;
-  }
-  const std::vector<char> expected = repeat(period, count);
+    return isMean ? sum / worldSize : sum;
+  };
+  const std::vector<char> expected = repeat(reduced, count);
   const char *bytes = static_cast<const char *>(result);
   if (expected.empty() ||
       std::memcmp(bytes, expected.data(), expected.size()) == 0)

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -34,8 +35,8 @@ private:
       : dtype(dtype), isMean(isMean), worldSize(worldSize), largest(largest) {}
 
   int64_t contribution(int rank, int64_t i) const;
-  /// Returns `count` elements that repeat `period`.
-  std::vector<char> repeat(const std::vector<int64_t> &period,
+  /// Returns `count` elements that repeat the first values of `element`.
+  std::vector<char> repeat(const std::function<int64_t(int64_t i)> &element,
                            int64_t count) const;
 
   Dtype dtype;

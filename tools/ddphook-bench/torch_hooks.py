@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's side of ddphook-bench: measures its DDP communication hooks.
 
-Run by ddphook-bench. Reads a job per line from standard input, as a JSON object, and
-writes the seconds of its repetitions. Rank 0 is the process that reads; each rank is
-bound to a different processor, unless it has several threads. Between jobs all of them
-wait without using a processor.
+Run by ddphook-bench, with options as a JSON object. Reads a job per line from standard
+input, as a JSON object, and writes the seconds of its repetitions. Rank 0 is the process
+that reads; each rank is bound to a different processor, unless it has several threads.
+Between jobs all of them wait without using a processor.
 
 A job is {"hook": "allreduce" | "fp16" | "bf16" | "powersgd", "shapes": [[1024, 1024], …],
 "rank": 1, "cold": true, "repetitions": 5}: the hook on one bucket of such tensors.
 """
 
-import argparse
 import ctypes
 import json
 import os
@@ -18,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import torch
 import torch.distributed as dist
@@ -110,29 +110,21 @@ class Worker:
             torch.cuda.synchronize(self.device)
 
 
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--flush-bytes", type=int, required=True)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--port", type=int, default=0)
-    options = parser.parse_args()
+    given = {"rank": 0, "port": 0, **json.loads(sys.argv[1])}
+    options = types.SimpleNamespace(**given)
     store = dist.TCPStore(
         "127.0.0.1", options.port, is_master=options.rank == 0, wait_for_workers=False
     )
     if options.rank == 0:
         for rank in range(1, options.ranks):
+            given |= {"rank": rank, "port": store.port}
             subprocess.Popen(
-                [sys.executable, *sys.argv, f"--rank={rank}", f"--port={store.port}"],
+                [sys.executable, __file__, json.dumps(given)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                preexec_fn=die_with_parent,
+                # It dies with its parent.
+                preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),
             )
     if options.threads == 1:
         cpus = sorted(os.sched_getaffinity(0))
@@ -144,19 +136,14 @@ def main():
         backend, store=store, rank=options.rank, world_size=options.ranks
     )
     worker = Worker(options)
-    if options.rank == 0:
-        print(json.dumps({"torch": torch.__version__}), flush=True)
+    # The streams of the other ranks are /dev/null.
+    print(json.dumps({"torch": torch.__version__}), flush=True)
     while True:
-        command = [None]
-        if options.rank == 0:
-            line = sys.stdin.readline()
-            command = [json.loads(line) if line else None]
-        dist.broadcast_object_list(command, src=0)
-        if command[0] is None:
+        line = [sys.stdin.readline()]
+        dist.broadcast_object_list(line, src=0)
+        if not line[0]:
             break
-        answer = worker.run(**command[0])
-        if options.rank == 0:
-            print(json.dumps(answer), flush=True)
+        print(json.dumps(worker.run(**json.loads(line[0]))), flush=True)
     dist.destroy_process_group()
 
 

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <csignal>
-#include <fcntl.h>
 #include <filesystem>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,22 +31,15 @@ static std::string scriptPath() {
              : DDPHOOK_BENCH_SOURCE_DIRECTORY "/torch_hooks.py";
 }
 
-Status TorchProcess::start(const std::string &python,
-                           const std::vector<std::string> &arguments,
+Status TorchProcess::start(const std::string &python, const Json &options,
                            std::unique_ptr<TorchProcess> *process) {
-  int in[2], out[2];
-  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
-    return systemError(errno, "cannot create a pipe");
-  // Writing to a dead child should return an error.
-  signal(SIGPIPE, SIG_IGN);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return systemError(errno, "cannot create a pair of sockets");
   cpu_set_t processors;
   CPU_ZERO(&processors);
   sched_getaffinity(getppid(), sizeof(processors), &processors);
-  const std::string path = scriptPath();
-  std::vector<const char *> words = {python.c_str(), path.c_str()};
-  for (const std::string &argument : arguments)
-    words.push_back(argument.c_str());
-  words.push_back(nullptr);
+  const std::string path = scriptPath(), text = options.dump();
   std::unique_ptr<TorchProcess> torch(new TorchProcess());
   torch->pid = fork();
   if (torch->pid < 0)
@@ -54,15 +47,13 @@ Status TorchProcess::start(const std::string &python,
   if (torch->pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)sched_setaffinity(0, sizeof(processors), &processors);
-    dup2(in[0], STDIN_FILENO);
-    dup2(out[1], STDOUT_FILENO);
-    execv(words.front(), const_cast<char *const *>(words.data()));
+    dup2(ends[1], STDIN_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    execl(python.c_str(), python.c_str(), path.c_str(), text.c_str(), nullptr);
     _exit(127);
   }
-  close(in[0]);
-  close(out[1]);
-  torch->toChild = in[1];
-  torch->fromChild = out[0];
+  close(ends[1]);
+  torch->channel = ends[0];
   Json reply;
   DDPHOOK_TRY(withContext(torch->ask("", &reply),
                           "cannot run PyTorch with '" + python + "'"));
@@ -75,8 +66,7 @@ TorchProcess::~TorchProcess() {
   if (pid < 0)
     return;
   // The script ends when its input does, and its ranks end with it.
-  close(toChild);
-  close(fromChild);
+  close(channel);
   const Deadline deadline = Deadline::after(5);
   while (waitpid(pid, nullptr, WNOHANG) == 0) {
     if (deadline.expired())
@@ -88,19 +78,20 @@ TorchProcess::~TorchProcess() {
 /// Sends a line, unless it is empty, and receives one.
 Status TorchProcess::ask(const std::string &line, Json *reply) {
   const std::string text = line.empty() ? line : line + "\n";
-  if (write(toChild, text.data(), text.size()) !=
+  // Without a signal if the process is dead.
+  if (send(channel, text.data(), text.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(text.size()))
     return systemError(errno, "cannot write to PyTorch's process");
   const Deadline deadline = Deadline::after(kPatienceSeconds);
   size_t end;
   while ((end = received.find('\n')) == std::string::npos) {
-    pollfd ready{fromChild, POLLIN, 0};
+    pollfd ready{channel, POLLIN, 0};
     if (poll(&ready, 1, deadline.remainingMs()) == 0)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
                    "PyTorch's process did not answer within %g s",
                    kPatienceSeconds);
     char block[65536];
-    const ssize_t size = read(fromChild, block, sizeof(block));
+    const ssize_t size = read(channel, block, sizeof(block));
     if (size <= 0)
       return error(DDPHOOK_PEER_LOST, "PyTorch's process ended");
     received.append(block, static_cast<size_t>(size));

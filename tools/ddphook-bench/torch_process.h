@@ -15,9 +15,9 @@ namespace ddphook::bench {
 
 class TorchProcess {
 public:
-  /// Starts torch_hooks.py, on all processors of the parent process.
-  static Status start(const std::string &python,
-                      const std::vector<std::string> &arguments,
+  /// Starts torch_hooks.py with `options`, on all processors of the parent
+  /// process.
+  static Status start(const std::string &python, const Json &options,
                       std::unique_ptr<TorchProcess> *process);
   ~TorchProcess();
 
@@ -31,7 +31,7 @@ private:
   Status ask(const std::string &line, Json *reply);
 
   pid_t pid = -1;
-  int toChild = -1, fromChild = -1;
+  int channel = -1;
   std::string received, torchVersion;
 };
 

@@ -110,11 +110,10 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 def _info(_: argparse.Namespace) -> int:
     """Prints a line for each fact; returns 1 if something required is missing."""
-    complete = True
-    for name, value, is_good in _facts():
+    facts = list(_facts())
+    for name, value, _is_good in facts:
         print(f"{name:12} {value}")
-        complete = complete and is_good
-    return 0 if complete else 1
+    return 0 if all(is_good for _, _, is_good in facts) else 1
 
 
 def _facts() -> Iterator[tuple[str, str, bool]]:

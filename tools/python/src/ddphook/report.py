@@ -187,15 +187,12 @@ def _collective(number: int, item: Record, call: Record, group: str) -> Record:
     what += "" if wire == item.dtype else f" as {wire}"
     what += f", within {within}" if within else ""
     beside = sorted(call.beside, key=lambda work: -work.count)
+    words = ", ".join(f"{work.count} {work.what}" for work in beside)
+    overlap = f"in flight{' alongside ' if words else ', with nothing alongside it'}{words}"
     if not call.function:
         overlap = ""
     elif call.wait == call.start:
         overlap = "the step waits for it"
-    elif not beside:
-        overlap = "in flight, with nothing alongside it"
-    else:
-        words = (f"{work.count} {work.what}" for work in beside)
-        overlap = "in flight alongside " + ", ".join(words)
     return Record(
         call,
         number=number,
@@ -324,10 +321,10 @@ def _overlap(spans: Spans, event: Event) -> float:
     return sum(min(e, event.end) - max(b, event.begin) for b, e in spans[first:last])
 
 
-def _median(runs: list[list[tuple[Event, float, float]]], value: Any) -> float:
+def _median(runs: list[list[tuple[Event, dict[str, float]]]], key: str) -> float:
     """Returns the median over runs of means over ranks. The last rank waits for nobody,
     so a median over all ranks would be that of one rank or another."""
-    return statistics.median(statistics.fmean(value(*one) for one in run) for run in runs)
+    return statistics.median(statistics.fmean(each[key] for _, each in run) for run in runs)
 
 
 def summarize(trace: Record, step: int | None = None) -> Record:
@@ -352,30 +349,27 @@ def summarize(trace: Record, step: int | None = None) -> Record:
             key = event.kind, event.collective, name
             number = counts[key, event.rank, event.step]
             counts[key, event.rank, event.step] += 1
-            parts = (_overlap(of[event.rank], event) for of in (communicating, exposed))
-            samples[key][event.step, number].append((event, *parts))
-    found: dict[str, list[Record]] = {"step": [], "collective": []}
+            values = {
+                "total": event.time,
+                "waiting": event.waiting,
+                "moving": event.time - event.waiting,
+                "communicating": _overlap(communicating[event.rank], event),
+                "exposed": _overlap(exposed[event.rank], event),
+                "wire_bytes": event.wire_bytes,
+            }
+            samples[key][event.step, number].append((event, values))
+    found: dict[str, list[Record]] = {kinds: [] for kinds in PARTS}
     for (kind, number, _), by_step in sorted(samples.items()):
         most = max(map(len, by_step.values()))
         runs = [run for run in by_step.values() if len(run) == most]
         event = runs[-1][-1][0]
-        common = Record(
-            name=event.name,
-            runs=len(runs),
-            total_us=_median(runs, lambda e, flying, stalled: e.time),
-            exposed_us=_median(runs, lambda e, flying, stalled: stalled),
-        )
-        if kind == "step":
-            common["communicating_us"] = _median(runs, lambda e, flying, stalled: flying)
-        else:
-            common.update(
-                number=number,
-                bucket=event.bucket,
-                waiting_us=_median(runs, lambda e, *_: e.waiting),
-                moving_us=_median(runs, lambda e, *_: e.time - e.waiting),
-                wire_bytes=round(_median(runs, lambda e, *_: e.wire_bytes)),
-            )
-        found[kind].append(common)
+        item = Record(name=event.name, runs=len(runs))
+        for part in ("total", *PARTS[kind + "s"]):
+            item[part + "_us"] = _median(runs, part)
+        if kind == "collective":
+            sent = round(_median(runs, "wire_bytes"))
+            item.update(number=number, bucket=event.bucket, wire_bytes=sent)
+        found[kind + "s"].append(item)
     return Record(
         run=ours.get("run_id", ""),
         world_size=ours.get("world_size", 0),
@@ -385,8 +379,7 @@ def summarize(trace: Record, step: int | None = None) -> Record:
             f"{failure.get('message', '')}"
             for failure in ours.get("failures", [])
         ],
-        steps=found["step"],
-        collectives=found["collective"],
+        **found,
         history=[  # Rank, step, time and stalled time of every step; only for drawings.
             (e.rank, e.step, e.time, _overlap(exposed[e.rank], e))
             for e in events
@@ -405,9 +398,7 @@ def _picture(events: list[Event], number: int | None) -> list[Event]:
     chosen = {e.rank: e for e in reversed(steps) if e.step == number}
     if not chosen and number is not None:
         raise ReportError(f"expected a step of the trace, but got {number}")
-    if not chosen:
-        return []
-    first = min(step.begin for step in chosen.values())
+    first = min((step.begin for step in chosen.values()), default=0)
     return [
         event._replace(begin=event.begin - first)
         for event in events
@@ -419,16 +410,14 @@ def _picture(events: list[Event], number: int | None) -> list[Event]:
 
 def check_trace(report: Record, trace: Record) -> None:
     """Raises an error if the trace is not that of the report's module."""
-    planned = [item.bucket for item in report.plan.collectives]
+    here = {number: item.bucket for number, item in enumerate(report.plan.collectives)}
     for event in _events(trace):
-        number = event.collective
-        if event.kind != "collective" or number < 0:
-            continue
-        here = f"'{planned[number]}' here" if number < len(planned) else ""
-        if not here or planned[number] != event.bucket:
+        number, bucket = event.collective, here.get(event.collective)
+        if event.kind == "collective" and number >= 0 and bucket != event.bucket:
+            own = f"'{bucket}' here" if number in here else "this plan has no such collective"
             raise ReportError(
                 f"expected a trace of this module, but collective {number} reduces bucket "
-                f"'{event.bucket}' there, and {here or 'this plan has no such collective'}"
+                f"'{event.bucket}' there, and {own}"
             )
 
 
@@ -523,9 +512,8 @@ def text(report: Record) -> Iterator[str]:
         ),
     }
     for title, lines in lists.items():
-        for i, line in enumerate(lines):
-            yield from ("", title) if i == 0 else ()
-            yield from [line.rstrip()] if line else ()
+        if found := [line.rstrip() for line in lines]:
+            yield from ("", title, *filter(None, found))
     if report.measured:
         yield from ("", *_measured_lines(report.measured))
 
@@ -981,16 +969,13 @@ def _bucket_details(report: Record, bucket: Record, style: str, most: int) -> st
         f'<i class="{style}{pale}" style="width:{100 * size / most:.1f}%"></i>'
         for size, pale in zip(sizes, (" pale", ""))
     )
+    own = [r for r in report.remarks if r.bucket == bucket.name and r.kind == "missed"]
     facts = [
         ("hook", bucket.hook),
         ("hook from", bucket.hook_from),
         ("reduction", bucket.how),
         ("states", in_bytes(bucket.state_bytes)),
-        *(
-            ("copied", remark.text)
-            for remark in report.remarks
-            if remark.bucket == bucket.name and remark.kind == "missed"
-        ),
+        *(("copied", remark.text) for remark in own),
     ]
     gradients = _gradient_rows(bucket)
     return (
@@ -1210,13 +1195,14 @@ def _naming(path: str, verb: str = "read") -> Iterator[None]:
         raise ReportError(message) from error
 
 
-def _compare(before: Record, after: Record, tolerance: float) -> tuple[list[str], int]:
+def _compare(before: Record, after: Record, tolerance: float) -> tuple[str, int]:
+    """Returns the lines about two files, and the exit status."""
     marked: list[Marked] = []
     if "plan" in before and "plan" in after:
         marked += ((line, True) for line in compare_plans(before.plan, after.plan))
     if before.get("times") and after.get("times"):
         marked += compare_times(before.times, after.times, tolerance)
-    return [line for line, _ in marked], int(any(differs for _, differs in marked))
+    return _join(line for line, _ in marked), int(any(differs for _, differs in marked))
 
 
 def _show(found: Record, path: str) -> str:
@@ -1260,8 +1246,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ReportError("expected two plans or two traces, but got one of each")
     with _naming(options.files[-1]):
         if len(found) == 2:
-            lines, status = _compare(found[0], found[1], options.tolerance)
-            shown = _join(lines)
+            shown, status = _compare(found[0], found[1], options.tolerance)
         else:
             shown, status = _show(found[0], options.output), 0
     with _naming(options.output, "write"):

@@ -126,7 +126,6 @@ def main(options: Namespace) -> None:
         # Fails now if the file cannot be written, rather than after the measurement.
         with tempfile.NamedTemporaryFile(dir=pathlib.Path(options.json).parent):
             pass
-    torch.set_num_threads(1)
     if "RANK" in os.environ:
         return _be_rank(options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -138,12 +137,12 @@ def main(options: Namespace) -> None:
 
 
 def _serve(rank: int, options: Namespace, port: int) -> None:
-    torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     _be_rank(options, store=store, rank=rank, world_size=options.ranks)
 
 
 def _be_rank(options: Namespace, **of_group: Any) -> None:
+    torch.set_num_threads(1)
     dist.init_process_group("gloo", **of_group)
     _measure_as_rank(options)
     # The destructor of Gloo's group joins the group's threads, so a thread that drops
@@ -200,12 +199,19 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(dist.get_rank())
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """Returns how long it runs, from a common begin on all ranks."""
-    dist.barrier()
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
+def _timed(prepare: Callable[[], Any], run: Callable[[Any], object]) -> Callable[[], float]:
+    """Returns a function that calls `run` with what `prepare` returns. The function returns
+    how long that call took, from a common begin on all ranks.
+    """
+
+    def once() -> float:
+        prepared = prepare()
+        dist.barrier()
+        begin = time.perf_counter()
+        run(prepared)
+        return time.perf_counter() - begin
+
+    return once
 
 
 class _Training:
@@ -318,14 +324,8 @@ def _measure_hook(options: Namespace, hook: _Hook) -> dict[str, Any]:
     bucket = _capture_bucket(model)
     buffer, state = bucket.buffer(), hook.state()
     gradients = torch.randn(buffer.shape, generator=_generator())
+    fill = functools.partial(buffer.copy_, gradients)
     compared = 1 if hook.is_exact else _FIRST_COMPRESSED_STEP + 1
-
-    def timed(call: Callable[[], torch.futures.Future[Any]]) -> Callable[[], float]:
-        def once() -> float:
-            buffer.copy_(gradients)
-            return _seconds(lambda: call().wait())
-
-        return once
 
     def average(call: Callable[[], float]) -> torch.Tensor:
         for _ in range(compared):
@@ -334,8 +334,8 @@ def _measure_hook(options: Namespace, hook: _Hook) -> dict[str, Any]:
 
     with hook.register_ours(DistributedDataParallel(model)) as handle:
         sides = {
-            "pytorch": timed(lambda: hook.function(state, bucket)),
-            "ours": timed(lambda: handle.start(bucket)),
+            "pytorch": _timed(fill, lambda _: hook.function(state, bucket).wait()),
+            "ours": _timed(fill, lambda _: handle.start(bucket).wait()),
         }
         expected = average(sides["pytorch"])
         difference = _difference([average(sides["ours"])], [expected])
@@ -364,16 +364,12 @@ def _capture_bucket(model: nn.Module) -> dist.GradBucket:
 def _train_by_turns(
     trainings: Mapping[str, _Training | CompiledTraining], options: Namespace
 ) -> dict[str, _Rounds]:
-    def timed(training: _Training | CompiledTraining) -> Callable[[], float]:
-        generator = _generator()
-
-        def once() -> float:
-            x = torch.randn(options.samples, _WIDTH, generator=generator)
-            return _seconds(lambda: training.step(x))
-
-        return once
-
-    return _by_turns({side: timed(each) for side, each in trainings.items()}, options)
+    randn = functools.partial(torch.randn, options.samples, _WIDTH)
+    sides = {
+        side: _timed(functools.partial(randn, generator=_generator()), training.step)
+        for side, training in trainings.items()
+    }
+    return _by_turns(sides, options)
 
 
 def _by_turns(
