@@ -31,7 +31,7 @@
 // CASE: or an attribute, but got 'FP16', did you mean fp16?
 
 // RUN: not ddphook-opt %s --ddp-pipeline="wrapper=fp32" 2>&1 | FileCheck %s --check-prefix=WRAPPER
-// WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
+// WRAPPER: error: expected wrapper=fp16, bf16, int8, int4 or fp8, but got 'fp32'
 
 // RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap-mb=large" 2>&1 | FileCheck %s --check-prefix=NUMBER
 // NUMBER: error: in the options of ddp-pipeline: expected bucket-cap-mb to be a number, but got 'large'

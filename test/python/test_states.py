@@ -71,6 +71,7 @@ HOOKS = {
     "powersgd": OPTIONS,
     # Each step draws numbers, bucket by bucket.
     "powersgd without a warm start": {**OPTIONS, "warm_start": False},
+    "powersgd that alternates codes": {**OPTIONS, "alternate": True, "wrapper": "int8"},
     "batched_powersgd": OPTIONS,
 }
 

@@ -90,7 +90,7 @@ def test_values():
         (ddphook.PowerSGD(rank=2), None, {"rank": 2}, "'rank' is also given by"),
         (ddphook.Int8(), None, {"warm_start": True}, "has no option 'warm_start'"),
         (ddphook.Wrap("fp16", ddphook.Int8()), "fp16", {}, "no wrapper beside"),
-        (ddphook.Wrap("fp8", ddphook.Int8()), None, {}, "'fp8'"),
+        (ddphook.Wrap("fp8", ddphook.Int8()), None, {}, "hook 'int8': expected wrapper=fp8 only with"),
         (ddphook.Int8(block_size=33), None, {}, "hook 'int8': "),
         (ddphook.Int8(block_size="64"), None, {}, "expected int for 'block_size'"),
         (ddphook.PowerSGD(), None, {"state": PowerSGDState(None, 1)}, "no state beside"),
@@ -151,7 +151,7 @@ def right(model: DistributedDataParallel, hook: ddphook.HookName) -> float:
 
 def wrong(model: DistributedDataParallel, mesh: Mesh) -> None:
     ddphook.torch.register(model, "powerSGD2")  # wrong: arg-type
-    ddphook.torch.register(model, "fp16", "fp8")  # wrong: arg-type
+    ddphook.torch.register(model, "fp16", "fp9")  # wrong: arg-type
     ddphook.torch.compile(model, hook="int9")  # wrong: arg-type
     ddphook.jax.compress(right, "top_k", mesh=mesh, in_specs=0, out_specs=0)  # wrong: arg-type
     ddphook.accelerate.register(None, model, 17)  # wrong: arg-type

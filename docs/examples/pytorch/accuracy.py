@@ -41,12 +41,21 @@ HOOKS = {
     "quantization_pertensor": {"hook": "quantization_pertensor"},
     "quantization_perchannel": {"hook": "quantization_perchannel"},
     **{
-        f"PowerSGD, rank {rank}": {
+        f"PowerSGD, rank {rank}{name}": {
             "hook": "powersgd",
             "matrix_approximation_rank": rank,
             "start_powerSGD_iter": 10,
+            **options,
         }
-        for rank in (8, 4, 2)
+        for rank, name, options in (
+            (8, "", {}),
+            (4, "", {}),
+            (4, ", int8", {"wrapper": "int8"}),
+            (4, ", int4", {"wrapper": "int4"}),
+            (4, ", alternating", {"alternate": True}),
+            (4, ", int8, alternating", {"wrapper": "int8", "alternate": True}),
+            (2, "", {}),
+        )
     },
 }
 # For all-gathers of parameters.

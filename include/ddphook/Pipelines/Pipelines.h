@@ -108,7 +108,8 @@ struct DDPHookOptions : public virtual DDPCommonOptions {
                   llvm::cl::init(kDefaultHook.str())};
   Option<std::string> wrapper{
       *this, "wrapper",
-      llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16"),
+      llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16; or send "
+                     "PowerSGD's factors as int8, int4 or fp8"),
       llvm::cl::init("")};
   Option<std::string> exempt{
       *this, "exempt",

@@ -19,11 +19,27 @@ static DictionaryAttr getOtherAttributes(AllReduceOp op) {
   return attributes.getDictionary(op.getContext());
 }
 
+/// True if values that are appended to the operands of `ops` keep their bits.
+/// An encoding depends on where blocks begin: with each operand or, over a
+/// hierarchical group, with each rank's share of it.
+static bool keepsBits(ArrayRef<AllReduceOp> ops,
+                      SymbolTableCollection &symbols) {
+  AllReduceOp first = ops.front();
+  auto encoding =
+      dyn_cast_if_present<EncodedType>(first.getWire().value_or(Type()));
+  if (!encoding)
+    return true;
+  auto group = symbols.lookupNearestSymbolFrom<ProcessGroupOp>(
+      first, first.getGroupAttr());
+  return encoding.getBlock() > 0 && !encoding.isStochastic() &&
+         !group.isHierarchical() && llvm::all_of(ops, [&](AllReduceOp op) {
+           int64_t size = getNumElementsOf(op.getInput().getType());
+           return size % encoding.getBlock() == 0;
+         });
+}
+
 /// True if two all-reduces of one bucket reduce their operands in the same way.
-/// An encoding also depends on where an operand's blocks begin.
 static bool isAlike(AllReduceOp a, AllReduceOp b) {
-  if (a.getWire() && isa<EncodedType>(*a.getWire()))
-    return false;
   return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
          a.getBucketName() == b.getBucketName() && a.getWire() == b.getWire() &&
          getOtherAttributes(a) == getOtherAttributes(b) &&
@@ -85,6 +101,7 @@ struct PackCollectivesPass
     : public ddp::impl::DDPPackCollectivesPassBase<PackCollectivesPass> {
   void runOnOperation() override {
     DominanceInfo dominance(getOperation());
+    SymbolTableCollection symbols;
     SmallVector<SmallVector<AllReduceOp>> sets;
     // For each bucket of a block, the set that may still get more members.
     llvm::DenseMap<std::pair<Block *, StringRef>, unsigned> open;
@@ -96,7 +113,7 @@ struct PackCollectivesPass
           open.try_emplace({op->getBlock(), *op.getBucketName()}, sets.size());
       if (!isNew) {
         AllReduceOp first = sets[it->second].front();
-        if (isAlike(first, op) &&
+        if (isAlike(first, op) && keepsBits(sets[it->second], symbols) &&
             dominance.properlyDominates(op.getInput(), first))
           return sets[it->second].push_back(op);
         it->second = sets.size();

@@ -101,13 +101,13 @@ func.func @other_type(%w: tensor<4xf32>) {
 //===----------------------------------------------------------------------===//
 
 // C6
-// expected-error @+1 {{expected a wire_type of f16 or bf16, but got 'f32'}}
+// expected-error @+1 {{expected a wire_type of f16 or bf16, or an encoding in blocks with a scale, rounded to nearest, but got 'f32'}}
 module attributes {ddp.hook = #ddp.powersgd<wire_type = f32>} {}
 
 // -----
 
 // C6
-// expected-error @+1 {{expected a wire_type of f16 or bf16, but got 'i16'}}
+// expected-error @+1 {{expected a wire_type of f16 or bf16, or an encoding in blocks with a scale, rounded to nearest, but got 'i16'}}
 module attributes {ddp.hook = #ddp.batched_powersgd<wire_type = i16>} {}
 
 // -----

@@ -5,7 +5,7 @@
 // RUN: not ddphook-opt --ddp-expand-hooks="hook=FP16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=CASE
 // CASE: error: expected hook=allreduce, fp16, bf16, noop, {{.+}} or an attribute, but got 'FP16'
 // RUN: not ddphook-opt --ddp-expand-hooks="wrapper=fp32" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=WRAPPER
-// WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
+// WRAPPER: error: expected wrapper=fp16, bf16, int8, int4 or fp8, but got 'fp32'
 // RUN: not ddphook-opt --ddp-expand-hooks="rank=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=OPTION
 // OPTION: error: in the options of ddp-expand-hooks: no such option rank{{$}}
 // RUN: not ddphook-opt --ddp-expand-hooks="hok=fp16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=HOK

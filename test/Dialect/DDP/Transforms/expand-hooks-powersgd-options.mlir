@@ -239,3 +239,74 @@ func.func @no_square(%b: !ddp.bucket<f32, [0x3]>) -> !ddp.bucket<f32, [0x3]> {
       : !ddp.bucket<f32, [0x3]>
   return %r : !ddp.bucket<f32, [0x3]>
 }
+
+// -----
+
+ddp.process_group @dp
+
+// In turns: odd iterations reduce Q, even ones P. On average over two, half of
+// both factors is sent.
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK: ddp.state @b0.p : !ddp.bucket<f32, [64x1]> replicated normal from @powersgd.generator draws [64]
+// CHECK-LABEL: func.func @in_turns(
+// CHECK:          ddp.count_compression "b0" before 2112 after 112
+// CHECK:          %[[PARITY:.+]] = arith.remsi
+// CHECK:          %[[ODD:.+]] = arith.cmpi ne, %[[PARITY]],
+// CHECK:          scf.if %[[ODD]]
+// CHECK:            %[[P:.+]] = ddp.load @b0.p
+// CHECK:            %[[BASIS:.+]] = ddp.orthogonalize %[[P]]
+// CHECK:            %[[OWN:.+]] = ddp.matmul transpose_lhs %{{.+}}, %[[BASIS]]
+// CHECK:            %[[SUM:.+]] = ddp.all_reduce sum %[[OWN]]
+// CHECK:            ddp.all_reduce sum
+// CHECK:            %[[Q:.+]] = ddp.scale %[[SUM]] by_world_of @dp
+// CHECK:            ddp.matmul transpose_rhs %[[BASIS]], %[[Q]]
+// CHECK-NOT:        ddp.all_reduce
+// CHECK:            ddp.store %[[Q]], @b0.q
+// CHECK:            ddp.store %[[BASIS]], @b0.p
+// CHECK:          } else {
+// CHECK:            %[[OLD:.+]] = ddp.load @b0.q
+// CHECK:            %[[BASIS:.+]] = ddp.orthogonalize %[[OLD]]
+// CHECK:            %[[OWN:.+]] = ddp.matmul %{{.+}}, %[[BASIS]]
+// CHECK:            %[[SUM:.+]] = ddp.all_reduce sum %[[OWN]]
+// CHECK:            ddp.all_reduce sum
+// CHECK:            %[[NEW:.+]] = ddp.scale %[[SUM]] by_world_of @dp
+// CHECK:            ddp.matmul transpose_rhs %[[NEW]], %[[BASIS]]
+// CHECK-NOT:        ddp.all_reduce
+// CHECK:            ddp.store %[[NEW]], @b0.p
+// CHECK:            ddp.store %[[BASIS]], @b0.q
+func.func @in_turns(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<alternate = true>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+// CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd<alternate = true> wire f32 bytes 448 state_bytes 8832
+
+// -----
+
+ddp.process_group @dp
+
+// Codes are sent only where the error has what they lose.
+// CHECK-LABEL: func.func @codes(
+// CHECK:          scf.if
+// CHECK-NEXT:       ddp.all_reduce mean %{{.+}} on @dp as "b0" {
+// CHECK:          } else {
+// CHECK:            ddp.matmul
+// CHECK:            ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 256> as "b0"
+// CHECK:            ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 256> as "b0"
+// CHECK:            %[[OWN:.+]] = ddp.matmul transpose_lhs
+// CHECK:            ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 256> as "b0"
+// CHECK:            %[[LOST:.+]] = ddp.encoding_error %[[OWN]]
+// CHECK-NEXT:       %[[SENT:.+]] = ddp.sub %[[OWN]], %[[LOST]]
+// CHECK:            ddp.matmul transpose_rhs %{{.+}}, %[[SENT]]
+func.func @codes(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<wire_type = !ddp.encoded<i8, 256>,
+                                local_error_feedback = true>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+// Three messages of 64, 64 and 32 codes, each with the scale of a block.
+// CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd<{{.+}}> wire !ddp.encoded<i8, 256> bytes 166 state_bytes 8576

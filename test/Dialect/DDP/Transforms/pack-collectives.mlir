@@ -146,3 +146,34 @@ func.func @chain(%a: !ddp.bucket<f32, [4]>, %b: !ddp.bucket<f32, [5]>) {
   %3 = ddp.all_reduce mean %1 on @dp as "b0" : !ddp.bucket<f32, [5]>
   return
 }
+
+ddp.process_group @nodes topology hierarchical
+
+// Encoded values that end with a block are followed by others, whose blocks
+// then begin where they began: not if the first has half a block, if a rank's
+// share may begin anywhere, or if random numbers belong to elements.
+// CHECK-LABEL: func @encoded(
+// CHECK:         ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 32> as "b0" : !ddp.bucket<f32, [8x8, 16]>
+// CHECK-COUNT-2: ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 32> as "b1"
+// CHECK-COUNT-2: ddp.all_reduce sum %{{.+}} on @nodes wire !ddp.encoded<i8, 32> as "b2"
+// CHECK-COUNT-2: ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 32 stochastic 3> as "b3"
+func.func @encoded(%a: !ddp.bucket<f32, [8x8]>, %b: !ddp.bucket<f32, [16]>,
+                   %step: i64) {
+  %0 = ddp.all_reduce sum %a on @dp wire !ddp.encoded<i8, 32> as "b0"
+      : !ddp.bucket<f32, [8x8]>
+  %1 = ddp.all_reduce sum %b on @dp wire !ddp.encoded<i8, 32> as "b0"
+      : !ddp.bucket<f32, [16]>
+  %2 = ddp.all_reduce sum %b on @dp wire !ddp.encoded<i8, 32> as "b1"
+      : !ddp.bucket<f32, [16]>
+  %3 = ddp.all_reduce sum %a on @dp wire !ddp.encoded<i8, 32> as "b1"
+      : !ddp.bucket<f32, [8x8]>
+  %4 = ddp.all_reduce sum %a on @nodes wire !ddp.encoded<i8, 32> as "b2"
+      : !ddp.bucket<f32, [8x8]>
+  %5 = ddp.all_reduce sum %b on @nodes wire !ddp.encoded<i8, 32> as "b2"
+      : !ddp.bucket<f32, [16]>
+  %6 = ddp.all_reduce sum %a on @dp wire !ddp.encoded<i8, 32 stochastic 3>
+      as "b3" step %step : !ddp.bucket<f32, [8x8]>
+  %7 = ddp.all_reduce sum %b on @dp wire !ddp.encoded<i8, 32 stochastic 3>
+      as "b3" step %step : !ddp.bucket<f32, [16]>
+  return
+}

@@ -40,6 +40,20 @@
 // RUN: not ddphook-opt %s --ddp-pipeline="hook=powersgd pack_collectives=maybe" 2>&1 | FileCheck %s --check-prefix=PACK
 // PACK: error: in the options of ddp-pipeline: expected pack-collectives to be true or false, but got 'maybe'
 
+// Encodings of what PowerSGD sends.
+// RUN: ddphook-opt %s --ddp-expand-hooks="hook=powersgd wrapper=int8 alternate=true" | FileCheck %s --check-prefix=INT8
+// RUN: ddphook-opt %s --ddp-expand-hooks="hook=powersgd wrapper=int8 alternate numerics=eager fp32-error=1" | FileCheck %s --check-prefix=INT8
+// INT8: hook #ddp.powersgd<wire_type = !ddp.encoded<i8, 256>, alternate = true> wire !ddp.encoded<i8, 256>
+// RUN: ddphook-opt %s --ddp-expand-hooks="hook=batched_powersgd wrapper=int4" | FileCheck %s --check-prefix=INT4
+// INT4: hook #ddp.batched_powersgd<wire_type = !ddp.encoded<i4, 64>> wire !ddp.encoded<i4, 64>
+// RUN: not ddphook-opt %s --ddp-expand-hooks="hook=fp16 wrapper=fp8" 2>&1 | FileCheck %s --check-prefix=CODES
+// RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd wrapper=fp8 fp32-error=false" 2>&1 | FileCheck %s --check-prefix=CODES
+// CODES: error: expected wrapper=fp8 only with fp32-error and hook=powersgd or batched_powersgd, which send factors; hook=fp8 encodes gradients
+// RUN: not ddphook-opt %s --ddp-expand-hooks="hook=#ddp.powersgd<wire_type=!ddp.encoded<ui8,512>>" 2>&1 | FileCheck %s --check-prefix=AFFINE
+// AFFINE: error: in hook={{.*}}: expected a wire_type of f16 or bf16, or an encoding in blocks with a scale, rounded to nearest, but got '!ddp.encoded<ui8, 512>'
+// RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd alternate=true warm-start=false" 2>&1 | FileCheck %s --check-prefix=COLD
+// COLD: error: expected alternate only with warm_start, since a step needs the previous one's factor
+
 ddp.process_group @dp
 func.func @step(%b: !ddp.bucket<f32, [64x32, 64]>)
     -> !ddp.bucket<f32, [64x32, 64]> {

@@ -127,6 +127,8 @@ class PowerSGD(TypedHook):
         ``numerics`` decides.
     fp32_error
         Under a wrapper: use 16 bits only on the wire; by default, ``numerics`` decides.
+    alternate
+        Reduce P and Q alternately, one of them in each step.
     matrix_view
         How a gradient becomes a matrix: first dimension by all others, or the split
         that compresses best; by default first, but fitted in JAX.
@@ -152,6 +154,7 @@ class PowerSGD(TypedHook):
     independent_columns: bool | None = None
     skip_nonfinite: bool | None = None
     fp32_error: bool | None = None
+    alternate: bool = False
     matrix_view: Literal["first", "fitted"] | None = None
     numerics: Literal["eager", "improved"] = "eager"
 
@@ -197,6 +200,8 @@ class BatchedPowerSGD(TypedHook):
         ``numerics`` decides.
     fp32_error
         Under a wrapper: use 16 bits only on the wire; by default, ``numerics`` decides.
+    alternate
+        Reduce P and Q alternately, one of them in each step.
     matrix_view
         How a gradient becomes a matrix: first dimension by all others, or the split
         that compresses best; by default first, but fitted in JAX.
@@ -222,6 +227,7 @@ class BatchedPowerSGD(TypedHook):
     independent_columns: bool | None = None
     skip_nonfinite: bool | None = None
     fp32_error: bool | None = None
+    alternate: bool = False
     matrix_view: Literal["first", "fitted"] | None = None
     numerics: Literal["eager", "improved"] = "eager"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DType: TypeAlias = "torch.dtype | numpy.dtype[Any] | type[Any]"
 ProcessGroup: TypeAlias = "torch.distributed.ProcessGroup"
-WrapperName = Literal["fp16", "bf16"]
+WrapperName = Literal["fp16", "bf16", "int8", "int4", "fp8"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -54,7 +54,8 @@ class Wrap:
     Parameters
     ----------
     wire_type
-        The type.
+        The type; or, for `PowerSGD` and `BatchedPowerSGD`, the encoding of what they send:
+        ``"int8"``, ``"int4"`` or ``"fp8"``.
     inner
         The hook.
     """

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxlib.mlir.dialects import stablehlo
 from ddphook import _compiler, _rate, _runtime
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
-from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
+from ddphook._typed_hook import TypedHook, Wrap, exempt_option, take_apart
 
 __all__ = ["CompressedStep", "compress"]
 
@@ -45,7 +45,7 @@ def compress(
     in_specs: Any,
     out_specs: Any,
     axis: str | Sequence[str] | None = None,
-    wrapper: WrapperName | None = None,
+    wrapper: Literal["fp16", "bf16"] | None = None,
     exempt: str | None = None,
     exempt_hook: HookName = "allreduce",
     bucket_cap_mb: float | None = None,

@@ -273,9 +273,13 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
       of rounding errors in PyTorch's hook, also becomes a unit vector.
     - `skip_nonfinite`: if the result of the reduction is not finite, error and Q
       do not change, and `powersgd.nonfinite` is incremented.
-    - `wire_type`: collectives cast to this 16-bit type; everything else,
-      including error and norms, keeps the bucket's own type. (A wrapper computes
-      everything in 16 bits.)
+    - `wire_type`: collectives send this 16-bit type or encoding; everything else,
+      including error and norms, keeps the bucket's own type. (A wrapper of 16 bits
+      computes everything in 16 bits.) With an encoding, iterations that are not
+      compressed send the bucket's own type.
+    - `alternate`: a compressed iteration reduces only one factor: P = M·Q̂ if its
+      number is even, Q = Mᵀ·P̂ if it is odd. The other one is the factor that the
+      previous iteration reduced, orthogonalized.
     - `matrix_view`: how a tensor becomes a matrix. `first` is PyTorch's view: the
       first dimension by all others. `fitted` splits the dimensions after the k-th,
       with k such that the factors are smallest; it suits kernels whose output
@@ -289,9 +293,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
       least 2.
     - (C4) `orthogonalization_epsilon` is finite and not negative.
     - (C5) `random_seed` is from 0 to 2³²−1.
-    - (C6) `wire_type` is f16 or bf16.
+    - (C6) `wire_type` is f16, bf16, or an encoding in blocks of i8, i4, f8E4M3FN or
+      f8E5M2 that rounds to nearest.
     - (C7) `local_error_feedback` needs `use_error_feedback`.
     - (C8) `matrix_view` is `first` if a bucket is one matrix.
+    - (C9) `alternate` needs `warm_start`.
   }];
   let parameters = (ins
     DDP_IntegerParameter<1, "columns of the factors">
@@ -329,6 +335,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     DDP_WireTypeParameter<"fp32_error", "under a wrapper: use 16 bits only on the "
                                         "wire">
         :$wire_type,
+    DDP_FlagParameter<0, "reduce P and Q alternately, one of them in each step">
+        :$alternate,
     DDP_ChoiceParameter<DDP_MatrixView, "First", "first",
                         "how a gradient becomes a matrix: first dimension by "
                         "all others, or the split that compresses best">:$matrix_view);

@@ -52,7 +52,8 @@ def DDPExpandHooksPass : DDP_ModulePass<"ddp-expand-hooks"> {
            "Hook of the buckets that have no ddp.hook attribute: the text of "
            "an attribute, or a name with options (docs/passes.md)">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
-           "Run that hook in a 16-bit type: fp16 or bf16">,
+           "Run that hook in a 16-bit type: fp16 or bf16; or send PowerSGD's "
+           "factors as int8, int4 or fp8">,
     Option<"groupMb", "group-mb", "double",
            /*default=*/"::mlir::ddp::kDefaultGroupMb",
            "MiB that hooks take through all their stages together (default 4); "

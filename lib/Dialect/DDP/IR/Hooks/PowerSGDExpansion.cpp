@@ -14,15 +14,15 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Returns the type of the state of the factors, with one member for each
+/// Returns the type of the state of `factors`, with one member for each
 /// compressed gradient, and the numbers of these gradients.
 static std::pair<BucketType, SmallVector<SmallVector<int64_t>>>
-getFactorState(const PowerSGDCompression &compression,
+getFactorState(BucketType factors, ArrayRef<int64_t> members,
                ArrayRef<int64_t> gradients) {
   SmallVector<SmallVector<int64_t>> lists;
   SmallVector<DenseI64ArrayAttr> shapes;
-  for (auto [factor, member] : llvm::enumerate(compression.members)) {
-    auto [rows, rank] = compression.q.getMatrixShape(factor);
+  for (auto [factor, member] : llvm::enumerate(members)) {
+    auto [rows, rank] = factors.getMatrixShape(factor);
     SmallVector<int64_t> list = {gradients[member]};
     // The matrices of one gradient are adjacent and have the same shape.
     if (!lists.empty() && lists.back() == list) {
@@ -32,11 +32,11 @@ getFactorState(const PowerSGDCompression &compression,
       lists.push_back(list);
     }
     shapes.push_back(
-        DenseI64ArrayAttr::get(compression.q.getContext(), {rows, rank}));
+        DenseI64ArrayAttr::get(factors.getContext(), {rows, rank}));
   }
-  return {BucketType::get(compression.q.getContext(),
-                          compression.q.getElementType(), shapes),
-          lists};
+  return {
+      BucketType::get(factors.getContext(), factors.getElementType(), shapes),
+      lists};
 }
 
 /// Sets `state` to the state that was declared, if any.
@@ -55,15 +55,13 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   iteration = *counter;
   SmallVector<int64_t> all =
       llvm::to_vector(llvm::seq(gradients.empty() ? 0 : gradients.back() + 1));
-  auto [qType, ofQ] = getFactorState(compression, gradients);
   SmallVector<SmallVector<int64_t>> ofError;
   for (int64_t gradient : all)
     ofError.push_back({gradient});
   // The batched hook's square is one matrix of all gradients.
-  if (errorType.getNumMembers() != all.size()) {
-    qType = compression.q;
-    ofError = ofQ = {all};
-  }
+  const bool isOneMatrix = errorType.getNumMembers() != all.size();
+  if (isOneMatrix)
+    ofError = {all};
   if (parameters.use_error_feedback && acrossNodes) {
     // The members whose errors a rank keeps depend on the whole bucket.
     if (failed(keep(error, states.createZero(StateKind::ShareError,
@@ -82,9 +80,23 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
                                            errorType, ofError)))) {
     return failure();
   }
+  auto declareFactor = [&](StateOp &state, StringRef role, BucketType factors,
+                           ArrayRef<int64_t> draws) {
+    auto [type, members] =
+        getFactorState(factors, compression.members, gradients);
+    if (isOneMatrix) {
+      type = factors;
+      members = {all};
+    }
+    return keep(state,
+                states.createNormal(role, type, generator, draws, members));
+  };
   if (parameters.warm_start &&
-      failed(keep(q, states.createNormal("powersgd.q", qType, generator,
-                                         compression.draws, ofQ))))
+      failed(declareFactor(q, "powersgd.q", compression.q, compression.draws)))
+    return failure();
+  if (parameters.alternate &&
+      failed(declareFactor(p, "powersgd.p", compression.p,
+                           {compression.p.getNumElements()})))
     return failure();
   if (!parameters.skip_nonfinite)
     return success();
@@ -104,6 +116,7 @@ LogicalResult PowerSGDExpansion::assignMatrices() {
   for (auto [isGiven, why] :
        {std::pair(parameters.local_error_feedback, "with local_error_feedback"),
         std::pair(parameters.skip_nonfinite, "with skip_nonfinite"),
+        std::pair(parameters.alternate, "with alternate"),
         std::pair(bool(parameters.wire_type), "with a wire_type")})
     if (isGiven) {
       remarkNoAssignment(why);
@@ -187,19 +200,38 @@ Value PowerSGDExpansion::run(BucketValue bucket,
   // Without a vanilla phase no branch is needed.
   if (!isVanilla)
     return compressedBody(bucket);
-  auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
-                                  isVanilla, /*withElseRegion=*/true);
+  return choose(
+      isVanilla, bucket.getType(),
+      [&] {
+        // Nothing feeds back what an encoding would lose.
+        if (isa_and_present<EncodedType>(parameters.wire_type))
+          return buildFinalAllReduce(builder, reduction, bucket);
+        return Value(reduce(bucket, reduction.kind));
+      },
+      [&] { return compressedBody(bucket); });
+}
+
+/// Builds a branch that returns one of two values.
+Value PowerSGDExpansion::choose(Value condition, Type type,
+                                function_ref<Value()> thenValue,
+                                function_ref<Value()> elseValue) {
+  auto choice = scf::IfOp::create(builder, loc, type, condition,
+                                  /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(choice.thenBlock());
-  scf::YieldOp::create(builder, loc, Value(reduce(bucket, reduction.kind)));
+  Value value = thenValue();
+  scf::YieldOp::create(builder, loc, value);
   builder.setInsertionPointToStart(choice.elseBlock());
-  Value compressed = compressedBody(bucket);
-  scf::YieldOp::create(builder, loc, compressed);
+  value = elseValue();
+  scf::YieldOp::create(builder, loc, value);
   return choice.getResult(0);
 }
 
-/// Returns this iteration's Q: the last one's, or a new one without warm start.
-BucketValue PowerSGDExpansion::drawQ() {
+/// Returns the factor on which an iteration projects: the last one's, or a new
+/// one without warm start.
+BucketValue PowerSGDExpansion::getLastFactor(Turn turn) {
+  if (turn == Turn::Q)
+    return load(p, compression.p);
   if (parameters.warm_start)
     return load(q, compression.q);
   return create<RandomNormalOp>(
@@ -208,17 +240,31 @@ BucketValue PowerSGDExpansion::drawQ() {
 }
 
 Value PowerSGDExpansion::compress(BucketValue gradient) {
+  countElements(gradient.getType());
+  if (!parameters.alternate)
+    return compress(gradient, Turn::Both);
+  auto constant = [&](int64_t value) {
+    return arith::ConstantIntOp::create(builder, loc, value, /*width=*/64);
+  };
+  Value parity = arith::RemSIOp::create(builder, loc, iteration, constant(2));
+  Value isOdd = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ne,
+                                      parity, constant(0));
+  return choose(
+      isOdd, gradient.getType(), [&] { return compress(gradient, Turn::Q); },
+      [&] { return compress(gradient, Turn::P); });
+}
+
+Value PowerSGDExpansion::compress(BucketValue gradient, Turn turn) {
   BucketType type = gradient.getType();
-  countElements(type);
   BucketValue lastError;
   if (parameters.use_error_feedback)
     lastError = load(error, type);
   // Even if nothing is compressed: the generator must advance as in PyTorch.
-  BucketValue lastQ = drawQ();
+  BucketValue lastFactor = getLastFactor(turn);
   std::vector<PowerSGDGroup> groups = makeGroups(type);
   // Orthogonalize in one pass if all results are already in order.
   bool isOnePass = !compression.members.empty() && areAdjacent(groups);
-  BucketValue factors = isOnePass ? orthogonalize(lastQ) : lastQ;
+  BucketValue factors = isOnePass ? orthogonalize(lastFactor) : lastFactor;
   SmallVector<BucketValue> gradients = split(gradient, groups),
                            errors = split(lastError, groups),
                            bases = makeBases(factors, groups, isOnePass);
@@ -226,64 +272,93 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   SmallVector<Value> outs, newErrors;
   for (auto [group, part, error, ownBasis] :
        llvm::zip(groups, gradients, errors, bases)) {
-    Step step = steps.emplace_back(compress(group, part, error, ownBasis));
+    Step step =
+        steps.emplace_back(compress(group, part, error, ownBasis, turn));
     outs.push_back(step.out);
     newErrors.push_back(step.error);
   }
-  BucketValue newQ = joinNewQ(steps, groups);
-  BucketValue newError = join(type, newErrors), out = join(type, outs);
-  updateStates(steps, newQ, newError);
+  const bool isP = turn == Turn::P;
+  SmallVector<std::pair<BucketValue, StateOp>> values;
+  if (parameters.warm_start)
+    values.push_back(
+        {joinNewFactor(isP ? compression.p : compression.q, steps, groups),
+         isP ? p : q});
+  // A state that is loaded is stored.
+  if (turn != Turn::Both)
+    values.push_back({factors, isP ? q : p});
+  values.push_back({join(type, newErrors), error});
+  BucketValue out = join(type, outs);
+  updateStates(steps, values);
   return out;
 }
 
 PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
                                                     BucketValue gradient,
                                                     BucketValue lastError,
-                                                    BucketValue basis) {
+                                                    BucketValue basis,
+                                                    Turn turn) {
   if (withinNode)
     gradient = reduceWithinNode(group, gradient);
   BucketValue matrix = gradient;
   if (lastError)
     matrix = create<AddOp>(gradient, lastError);
 
-  // All reduced values, and this rank's contribution to the low-rank part.
-  const auto &[members, restMembers, pType, qType, draws] = group.compression;
-  BucketValue projected, p, ownQ, q, ownRest, rest;
-  SmallVector<Value> newQ;
-  if (!members.empty()) {
-    BucketValue matrices = create<ExtractOp>(matrix, members);
-    AssignmentAttr assignment =
-        getAssignment(group, members, matrices.getType());
-    projected = matmul(pType, matrices, basis, false, false, assignment);
-    if (!restMembers.empty())
-      ownRest = create<ExtractOp>(matrix, restMembers);
-    BucketValue sumP = sum(projected, getAssignment(group, members, pType));
-    if (ownRest)
-      rest = finish(
-          sum(ownRest, getAssignment(group, restMembers, ownRest.getType())));
-    p = orthogonalize(sumP);
-    ownQ = matmul(qType, matrices, p, true, false, assignment);
+  // The factors that assemble the result, and this rank's own ones.
+  ArrayRef<int64_t> members = group.compression.members,
+                    restMembers = group.compression.rest;
+  BucketValue p = basis, q = basis, ownP = basis, ownQ = basis;
+  BucketValue matrices, reduced, ownRest, rest;
+  SmallVector<Value> newFactor;
+  AssignmentAttr assignment;
+  auto makeQ = [&] {
+    ownQ = matmul(group.compression.q, matrices, p, true, false, assignment);
     // Otherwise the matrices are those of a node's sum, not of this gradient.
     if (!acrossNodes)
       setCompressedBucket(ownQ.getDefiningOp(), reduction.bucketName);
-    newQ = makeNewQ(group, sum(ownQ, getAssignment(group, members, qType)), q);
-  } else {
+  };
+  if (!members.empty()) {
+    matrices = create<ExtractOp>(matrix, members);
+    assignment = getAssignment(group, members, matrices.getType());
+    if (turn == Turn::Q)
+      makeQ();
+    else
+      ownP = matmul(group.compression.p, matrices, basis, false, false,
+                    assignment);
+  }
+  if (members.empty() || !restMembers.empty())
     ownRest = create<ExtractOp>(matrix, restMembers);
+  auto sumFactor = [&](BucketValue own) {
+    return sum(own, getAssignment(group, members, own.getType()));
+  };
+  if (!members.empty())
+    reduced = sumFactor(turn == Turn::Q ? ownQ : ownP);
+  if (ownRest)
     rest = finish(
         sum(ownRest, getAssignment(group, restMembers, ownRest.getType())));
+  if (!members.empty()) {
+    if (turn == Turn::Both) {
+      ownP = p = orthogonalize(reduced);
+      makeQ();
+      reduced = sumFactor(ownQ);
+    }
+    newFactor = makeNewFactor(group, reduced, turn == Turn::P ? p : q);
   }
   BucketValue out = assemble(group, p, q, rest);
 
   BucketValue newError;
   if (lastError) {
     BucketValue kept = out;
-    if (parameters.local_error_feedback)
-      kept = assemble(group, p, ownQ, ownRest);
-    else if (reduction.kind == Reduction::Sum)
+    if (parameters.local_error_feedback) {
+      if (BucketValue &sent = turn == Turn::P ? ownP : ownQ)
+        sent = decodeSent(sent);
+      kept =
+          assemble(group, ownP, ownQ, ownRest ? decodeSent(ownRest) : ownRest);
+    } else if (reduction.kind == Reduction::Sum) {
       kept = divideByWorld(out);
+    }
     newError = create<SubOp>(matrix, kept);
   }
-  return {out, newError, q, rest, newQ};
+  return {out, newError, turn == Turn::P ? p : q, rest, newFactor};
 }
 
 /// Builds a bucket from products P·Qᵀ and the uncompressed members.
@@ -310,26 +385,27 @@ void PowerSGDExpansion::countElements(BucketType type) {
   CountCompressionOp::create(
       builder, loc, reduction.bucketName,
       builder.getI64IntegerAttr(bucketType.getNumElements()),
-      builder.getI64IntegerAttr(compression.getNumSent(type)), iteration,
-      builder.getI64IntegerAttr(frequency));
+      builder.getI64IntegerAttr(compression.getSent(
+          type, parameters.alternate, [](int64_t count) { return count; })),
+      iteration, builder.getI64IntegerAttr(frequency));
 }
 
-/// Stores Q and the error, always or only if all reduced values are finite.
-/// Those are equal on all ranks, so all ranks choose alike.
-void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
-                                     BucketValue newError) {
+/// Stores values that are not null in their states, always or only if all
+/// reduced values are finite. Those are equal on all ranks, so all choose
+/// alike.
+void PowerSGDExpansion::updateStates(
+    ArrayRef<Step> steps, ArrayRef<std::pair<BucketValue, StateOp>> values) {
   auto storeAll = [&] {
-    if (newQ && parameters.warm_start)
-      store(newQ, q);
-    if (newError)
-      store(newError, error);
+    for (auto [value, state] : values)
+      if (value)
+        store(value, state);
   };
   if (!parameters.skip_nonfinite)
     return storeAll();
   // Q depends on all of P, so it is not finite if P was not.
   Value isFinite;
   for (const Step &step : steps)
-    for (BucketValue value : {step.q, step.rest}) {
+    for (BucketValue value : {step.factor, step.rest}) {
       if (!value)
         continue;
       Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);

@@ -24,10 +24,13 @@ struct PowerSGDCompression {
   /// Sizes of the random draws of the first Q.
   SmallVector<int64_t> draws;
 
-  /// Returns the number of elements that are sent for `bucket`.
-  int64_t getNumSent(BucketType bucket) const {
-    return p.getNumElements() + q.getNumElements() +
-           getSubBucket(bucket, rest).getNumElements();
+  /// Returns what an iteration sends for `bucket`, on average over two.
+  /// `sizeOf` returns the size of a number of elements.
+  int64_t getSent(BucketType bucket, bool alternates,
+                  function_ref<int64_t(int64_t)> sizeOf) const {
+    int64_t factors = sizeOf(p.getNumElements()) + sizeOf(q.getNumElements());
+    return sizeOf(getSubBucket(bucket, rest).getNumElements()) +
+           (alternates ? llvm::divideCeil(factors, 2) : factors);
   }
 };
 
@@ -74,6 +77,10 @@ public:
   Value compress(BucketValue gradient);
 
 private:
+  /// The factors that an iteration computes and reduces. If it is one, the
+  /// other one is that of the previous iteration, orthogonalized.
+  enum class Turn { Both, P, Q };
+
   template <typename OpT, typename... Args>
   BucketValue create(Args &&...args) {
     auto op = OpT::create(builder, loc, std::forward<Args>(args)...);
@@ -126,6 +133,16 @@ private:
     setAssignment(reduced.getDefiningOp(), assignment);
     return reduced;
   }
+  /// Returns what other ranks receive of a value that this rank sends, without
+  /// the rounding to 16 bits. A hierarchical group encodes sums of nodes.
+  BucketValue decodeSent(BucketValue value) {
+    auto encoding = dyn_cast_if_present<EncodedType>(parameters.wire_type);
+    if (!encoding || reduction.isHierarchical)
+      return value;
+    return create<SubOp>(value,
+                         create<EncodingErrorOp>(value, TypeAttr::get(encoding),
+                                                 Value(), FlatSymbolRefAttr()));
+  }
   BucketValue divideByWorld(BucketValue value) {
     return create<ScaleOp>(value, FloatAttr(), getCompressors());
   }
@@ -145,16 +162,20 @@ private:
     return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
   }
   /// The results of a compressed iteration for one group: its part of the
-  /// output, the new error, and the reduced values. Null if there are none.
+  /// output, the new error, and the last values that are reduced. Null if there
+  /// are none.
   struct Step {
-    BucketValue out, error, q, rest;
-    /// The new contents of `q` in the state, by runs of the bucket's factors.
-    SmallVector<Value> newQ;
+    BucketValue out, error, factor, rest;
+    /// The state's new contents of `factor`, by runs of the bucket's factors.
+    SmallVector<Value> newFactor;
   };
-  BucketValue drawQ();
+  Value choose(Value condition, Type type, function_ref<Value()> thenValue,
+               function_ref<Value()> elseValue);
+  BucketValue getLastFactor(Turn turn);
   std::vector<PowerSGDGroup> makeGroups(BucketType type);
+  Value compress(BucketValue gradient, Turn turn);
   Step compress(const PowerSGDGroup &group, BucketValue gradient,
-                BucketValue lastError, BucketValue basis);
+                BucketValue lastError, BucketValue basis, Turn turn);
   BucketValue assemble(const PowerSGDGroup &group, BucketValue p, BucketValue q,
                        BucketValue rest);
   SmallVector<BucketValue> split(BucketValue bucket,
@@ -164,12 +185,13 @@ private:
   SmallVector<BucketValue> makeBases(BucketValue factors,
                                      ArrayRef<PowerSGDGroup> groups,
                                      bool areOrthonormal);
-  SmallVector<Value> makeNewQ(const PowerSGDGroup &group, BucketValue reduced,
-                              BucketValue &finished);
-  BucketValue joinNewQ(ArrayRef<Step> steps, ArrayRef<PowerSGDGroup> groups);
+  SmallVector<Value> makeNewFactor(const PowerSGDGroup &group,
+                                   BucketValue reduced, BucketValue &finished);
+  BucketValue joinNewFactor(BucketType type, ArrayRef<Step> steps,
+                            ArrayRef<PowerSGDGroup> groups);
   void countElements(BucketType type);
-  void updateStates(ArrayRef<Step> steps, BucketValue newQ,
-                    BucketValue newError);
+  void updateStates(ArrayRef<Step> steps,
+                    ArrayRef<std::pair<BucketValue, StateOp>> values);
 
   OpBuilder &builder;
   Location loc;
@@ -178,7 +200,7 @@ private:
   PowerSGDCompression compression;
   HookState states;
   Value iteration;
-  StateOp generator, error, q, nonFinite;
+  StateOp generator, error, p, q, nonFinite;
   /// If matrices are assigned to ranks: the ranks of a node, and those with one
   /// position on all nodes. Otherwise null.
   FlatSymbolRefAttr withinNode, acrossNodes;

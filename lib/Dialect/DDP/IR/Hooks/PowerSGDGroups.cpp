@@ -154,13 +154,13 @@ SmallVector<BucketValue> PowerSGDExpansion::makeBases(
   });
 }
 
-/// Returns a group's new Q for the state, one value for each run, since runs
-/// are not contiguous there. A scaling writes each to its offset: by 1 / world
-/// size for a mean, by 1 for a sum. Sets `finished` to the Q of the group's
-/// product, which may overwrite `reduced`.
-SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
-                                               BucketValue reduced,
-                                               BucketValue &finished) {
+/// Returns a group's new factor for the state, one value for each run, since
+/// runs are not contiguous there. A scaling writes each to its offset: by 1 /
+/// world size for a mean, by 1 for a sum. Sets `finished` to the factor of the
+/// group's product, which may overwrite `reduced`.
+SmallVector<Value> PowerSGDExpansion::makeNewFactor(const PowerSGDGroup &group,
+                                                    BucketValue reduced,
+                                                    BucketValue &finished) {
   SmallVector<ArrayRef<int64_t>> runs = getRuns(group);
   if (runs.size() <= 1 || !parameters.warm_start) {
     finished = finish(reduced);
@@ -186,17 +186,19 @@ SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
   return parts;
 }
 
-/// Joins the results of `makeNewQ` to the bucket's new Q, in its order.
-BucketValue PowerSGDExpansion::joinNewQ(ArrayRef<Step> steps,
-                                        ArrayRef<PowerSGDGroup> groups) {
+/// Joins the results of `makeNewFactor` to the bucket's new factor, in its
+/// order.
+BucketValue PowerSGDExpansion::joinNewFactor(BucketType type,
+                                             ArrayRef<Step> steps,
+                                             ArrayRef<PowerSGDGroup> groups) {
   if (groups.size() == 1 || !parameters.warm_start)
-    return steps.front().q;
+    return steps.front().factor;
   SmallVector<ValueRange> parts = llvm::map_to_vector(
-      steps, [](const Step &step) { return ValueRange(step.newQ); });
+      steps, [](const Step &step) { return ValueRange(step.newFactor); });
   SmallVector<Value> inOrder;
   for (const FactorRun &run : getAllRuns(groups)) {
     inOrder.push_back(parts[run.group].front());
     parts[run.group] = parts[run.group].drop_front();
   }
-  return join(compression.q, inOrder);
+  return join(type, inOrder);
 }

@@ -34,12 +34,20 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError,
   if (p.random_seed < 0 || p.random_seed > UINT32_MAX) // C5
     return emitError() << "expected a random_seed from 0 to " << UINT32_MAX
                        << ", but got " << p.random_seed;
-  if (p.wire_type && !isa<Float16Type, BFloat16Type>(p.wire_type)) // C6
-    return emitError() << "expected a wire_type of f16 or bf16, but got "
+  auto encoding = dyn_cast_if_present<EncodedType>(p.wire_type);
+  bool isScaled = encoding && encoding.getBlock() > 0 && !encoding.isAffine() &&
+                  !encoding.isStochastic();
+  if (p.wire_type && !isScaled &&
+      !isa<Float16Type, BFloat16Type>(p.wire_type)) // C6
+    return emitError() << "expected a wire_type of f16 or bf16, or an encoding "
+                          "in blocks with a scale, rounded to nearest, but got "
                        << p.wire_type;
   if (p.local_error_feedback && !p.use_error_feedback) // C7
     return emitError() << "expected local_error_feedback only with "
                        << "use_error_feedback";
+  if (p.alternate && !p.warm_start) // C9
+    return emitError() << "expected alternate only with warm_start, since a "
+                          "step needs the previous one's factor";
   return success();
 }
 
@@ -285,8 +293,13 @@ static BucketType getErrorType(BatchedPowerSGDHookAttr, BucketType bucket) {
 template <typename HookT>
 static int64_t getWireBytesOf(HookT hook, BucketType bucket) {
   BucketType matrices = getMatrices(hook, bucket).bucket;
-  return getCompression(hook, matrices).getNumSent(matrices) *
-         bucket.cloneWith(hook.getWireType(bucket)).getElementBytes();
+  Type wire = hook.getWireType(bucket);
+  return getCompression(hook, matrices)
+      .getSent(matrices, hook.getAlternate(), [&](int64_t numElements) {
+        if (auto encoding = dyn_cast<EncodedType>(wire))
+          return encoding.getNumBytes(numElements);
+        return numElements * bucket.cloneWith(wire).getElementBytes();
+      });
 }
 
 template <typename HookT>
@@ -294,9 +307,11 @@ static int64_t getStateBytesOf(HookT hook, BucketType bucket) {
   int64_t bytes = 0;
   if (hook.getUseErrorFeedback())
     bytes += getErrorType(hook, bucket).getNumBytes();
+  auto compression = getCompression(hook, getMatrices(hook, bucket).bucket);
   if (hook.getWarmStart())
-    bytes +=
-        getCompression(hook, getMatrices(hook, bucket).bucket).q.getNumBytes();
+    bytes += compression.q.getNumBytes();
+  if (hook.getAlternate())
+    bytes += compression.p.getNumBytes();
   return bytes;
 }
 

@@ -248,10 +248,11 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
     return emitError() << "expected numerics=eager or improved, but got '"
                        << numerics << "'";
   auto improves = [&](const HookParameter &parameter) {
+    // Nothing is computed in an encoding.
+    if (parameter.kind == HookParameter::Kind::WireType)
+      return wireType && (isImproved || isa<EncodedType>(wireType));
     if (!isImproved || !parameter.isImprovement)
       return false;
-    if (parameter.kind == HookParameter::Kind::WireType)
-      return static_cast<bool>(wireType);
     const HookParameter *improved = hook.find(parameter.improves);
     if (!improved)
       return true;
@@ -438,15 +439,25 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHook(MLIRContext *context,
     wireType = llvm::StringSwitch<Type>(wrapper)
                    .Case("fp16", Float16Type::get(context))
                    .Case("bf16", BFloat16Type::get(context))
+                   .Case("int8", Int8HookAttr::get(context).getWireType({}))
+                   .Case("int4", Int4HookAttr::get(context).getWireType({}))
+                   .Case("fp8", FP8HookAttr::get(context).getWireType({}))
                    .Default({});
     if (!wireType)
-      return emitError() << "expected wrapper=fp16 or bf16, but got '"
-                         << wrapper << "'";
+      return emitError()
+             << "expected wrapper=fp16, bf16, int8, int4 or fp8, but got '"
+             << wrapper << "'";
   }
   Attribute attribute =
       parseUnwrapped(context, hook.trim(), wireType, emitError);
   if (!attribute)
     return failure(); // The error was reported already.
+  if (isa_and_present<EncodedType>(wireType))
+    return emitError() << "expected wrapper=" << wrapper
+                       << " only with fp32-error and hook="
+                       << listAlternatives(getHooksWith("fp32-error"))
+                       << ", which send factors; hook=" << wrapper
+                       << " encodes gradients";
   if (wireType)
     attribute = WrapHookAttr::get(context, wireType, attribute);
   return cast<HookAttrInterface>(attribute);

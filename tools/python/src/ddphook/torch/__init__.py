@@ -77,7 +77,8 @@ def register(
         ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
         Accelerate's ``DistributedDataParallelKwargs``.
     wrapper
-        ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
+        ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function; for PowerSGD also
+        ``"int8"``, ``"int4"`` or ``"fp8"``, which encode its factors.
     shard_hook
         The hook between shards, if the model's mesh has two dimensions: ``hook`` then
         reduces between replicas. By default, shards are reduced exactly.

@@ -15,7 +15,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -96,9 +96,8 @@ _ALIASES = {
     "batched_power_sgd": "batched_powersgd",
 }
 _ALIASES |= {h.function: h.name for h in TypedHook.__subclasses__() if h.function}
-_WRAPPERS = {
-    f"{name}{end}": name for name in ("fp16", "bf16") for end in ("", "_compress_wrapper")
-}
+_WRAPPERS = {name: name for name in get_args(WrapperName)}
+_WRAPPERS |= {f"{name}_compress_wrapper": name for name in ("fp16", "bf16")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,7 +403,7 @@ def _wrapper_name(wrapper: Any) -> str:
     name = getattr(wrapper, "__name__", wrapper)
     if not isinstance(name, str) or name not in _WRAPPERS:
         raise InvalidArgumentError(
-            f"expected the wrapper fp16 or bf16, but got {wrapper!r}"
+            f"expected the wrapper {', '.join(get_args(WrapperName))}, but got {wrapper!r}"
         )
     return _WRAPPERS[name]
 

@@ -22,7 +22,7 @@ from ddphook.torch import _states
 from ddphook.torch._device import Device
 
 _log = logging.getLogger("ddphook")
-_POISONED = ("powersgd.error", "powersgd.share_error", "powersgd.q")
+_POISONED = ("powersgd.error", "powersgd.share_error", "powersgd.p", "powersgd.q")
 # Pieces with at least as many elements are summed directly; shorter ones are gathered first.
 _LONG = 4096
 
