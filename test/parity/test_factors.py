@@ -72,11 +72,11 @@ def project(layout, values, states, side):
 def test_alternating_factors(tmp_path, kind, more, world, reduction):
     case, layout, hook = make(kind, world, reduction=reduction)
     options = pipeline(f"{hook} {ALTERNATE} {more}")
-    gradients = case.gradients(START + 4)
+    gradients = case.gradients(START + 3)
     _, states, _ = run(tmp_path, case, [r[:START] for r in gradients], options)
     limit = 100 * ROUNDING[case.dtype]
     factor = world if reduction == "sum" else 1
-    for step in range(START, START + 4):
+    for step in range(START, START + 3):
         side = 1 if step % 2 == 0 else 0
         now = [r[step] for r in gradients]
         matrices = totals(case, layout, now, states)
@@ -171,13 +171,13 @@ def test_factors_in_an_encoding(tmp_path, wrapper, kind, more, world):
     """Ranks get codes, and the error has what they lost."""
     case, layout, hook = make(kind, world)
     options = pipeline(f"{hook} wrapper={wrapper} {more}")
-    gradients = case.gradients(START + 3)
+    gradients = case.gradients(START + 2)
     first, states, _ = run(tmp_path, case, [r[:START] for r in gradients], options)
     for rank in range(world):
         mean = np.mean([flat(r[0]) for r in gradients], 0)
         far = distance(flat(first[rank][0]), mean, largest(mean))
         assert far <= 8 * ROUNDING[case.dtype], "before PowerSGD, nothing is encoded"
-    for step in range(START, START + 3):
+    for step in range(START, START + 2):
         now = [r[step] for r in gradients]
         matrices = totals(case, layout, now, states)
         got, after, _ = run(tmp_path, case, [[g] for g in now], options, states)

@@ -176,7 +176,9 @@ def long_arrays(elements):
     return Module([Function("step", grads)])
 
 
-@pytest.mark.parametrize("transport", ["auto", "gloo"])
+@pytest.mark.parametrize(
+    "transport", ["auto", pytest.param("gloo", marks=pytest.mark.full("as between nodes"))]
+)
 @pytest.mark.parametrize(
     ("nodes", "elements"),
     [

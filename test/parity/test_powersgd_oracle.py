@@ -102,7 +102,7 @@ def test_model_follows_the_hooks(pool, case):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_numbers_are_those_of_torch(pool, dtype):
     rng = np.random.default_rng(7)
-    seeds = [0, 1, 2**32 - 1, *range(100, 130)]
+    seeds = [0, 1, 2**32 - 1, *range(100, 105)]
     jobs = [([size], dtype) for size in [*range(1, 40), 1000, 5003]]
     jobs += [(rng.integers(1, 40, 6).tolist(), dtype) for _ in range(20)]
     (real,) = pool.call("draw", [(seeds, jobs)], [0])

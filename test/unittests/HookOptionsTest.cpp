@@ -110,7 +110,9 @@ TEST_F(HookOptionsTest, WhatIsWrongIsSaid) {
   };
   expectError("unknown", "but got 'unknown'");
   expectError("", "but got ''");
-  expectError("fp16", "expected wrapper=fp16 or bf16, but got 'f32'", "f32");
+  expectError("fp16",
+              "expected wrapper=fp16, bf16, int8, int4 or fp8, but got 'f32'",
+              "f32");
   expectError("fp16 warm-start", "only with hook=powersgd or batched_powersgd, "
                                  "but got hook=fp16");
   expectError("powersgd nonsense=1", "but got nonsense");
