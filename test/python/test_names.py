@@ -55,6 +55,10 @@ class OwnState(powersgd.PowerSGDState):
     """A subclass, as programs define them."""
 
 
+def int8(state, bucket):
+    """A program's own hook, with the name of one of ours."""
+
+
 @pytest.mark.parametrize(
     "hook, options, expected",
     [
@@ -232,6 +236,8 @@ def test_state_objects():
         (STATE, {"warm_start": True}, "InvalidArgumentError", "by the state"),
         ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "wrapper=fp8 only with"),
         ("fp16", {"wrapper": "fp9"}, "InvalidArgumentError", "'fp9'"),
+        ("fp16", {"wrapper": np.int8}, "InvalidArgumentError", "the wrapper fp16"),
+        (int8, {}, "UnsupportedError", "int8"),
         ("int8", {"exempt": "("}, "InvalidArgumentError", "a regular expression"),
         ("int8", {"exempt": 7}, "InvalidArgumentError", "a regular expression"),
         ("int8", {"exempt": ""}, "InvalidArgumentError", "to be non-empty"),

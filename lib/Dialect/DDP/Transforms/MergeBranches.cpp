@@ -203,22 +203,31 @@ static bool mergeIn(Block &block, const TensorsInMemory &inMemory,
   return hasChanged;
 }
 
+/// Merges in a block and then in those of its operations, so that branches in
+/// merged branches meet.
+static bool mergeInAll(Block &block, const TensorsInMemory &inMemory,
+                       size_t limit) {
+  bool hasChanged = block.mightHaveTerminator() &&
+                    !block.getOps<scf::IfOp>().empty() &&
+                    mergeIn(block, inMemory, limit);
+  for (Operation &op : block)
+    for (Region &region : op.getRegions())
+      for (Block &nested : region)
+        hasChanged |= mergeInAll(nested, inMemory, limit);
+  return hasChanged;
+}
+
 namespace {
 struct MergeBranchesPass
     : public ddp::impl::DDPMergeBranchesPassBase<MergeBranchesPass> {
   using DDPMergeBranchesPassBase::DDPMergeBranchesPassBase;
 
   void runOnOperation() override {
-    // Go from the inside out, because merging removes blocks.
-    SmallVector<Block *> blocks;
-    getOperation()->walk([&](Block *block) {
-      if (block->mightHaveTerminator() && !block->getOps<scf::IfOp>().empty())
-        blocks.push_back(block);
-    });
-    bool hasChanged = false;
     TensorsInMemory inMemory(getOperation());
-    for (Block *block : blocks)
-      hasChanged |= mergeIn(*block, inMemory, limit);
+    bool hasChanged = false;
+    for (Region &region : getOperation()->getRegions())
+      for (Block &block : region)
+        hasChanged |= mergeInAll(block, inMemory, limit);
     if (!hasChanged)
       markAllAnalysesPreserved();
   }

@@ -249,10 +249,10 @@ ddp.process_group @dp
 // CHECK: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
 // CHECK: ddp.state @b0.p : !ddp.bucket<f32, [64x1]> replicated normal from @powersgd.generator draws [64]
 // CHECK-LABEL: func.func @in_turns(
-// CHECK:          ddp.count_compression "b0" before 2112 after 112
 // CHECK:          %[[PARITY:.+]] = arith.remsi
 // CHECK:          %[[ODD:.+]] = arith.cmpi ne, %[[PARITY]],
 // CHECK:          scf.if %[[ODD]]
+// CHECK-NEXT:       ddp.count_compression "b0" before 2112 after 96
 // CHECK:            %[[P:.+]] = ddp.load @b0.p
 // CHECK:            %[[BASIS:.+]] = ddp.orthogonalize %[[P]]
 // CHECK:            %[[OWN:.+]] = ddp.matmul transpose_lhs %{{.+}}, %[[BASIS]]
@@ -264,6 +264,7 @@ ddp.process_group @dp
 // CHECK:            ddp.store %[[Q]], @b0.q
 // CHECK:            ddp.store %[[BASIS]], @b0.p
 // CHECK:          } else {
+// CHECK-NEXT:       ddp.count_compression "b0" before 2112 after 128
 // CHECK:            %[[OLD:.+]] = ddp.load @b0.q
 // CHECK:            %[[BASIS:.+]] = ddp.orthogonalize %[[OLD]]
 // CHECK:            %[[OWN:.+]] = ddp.matmul %{{.+}}, %[[BASIS]]
@@ -310,3 +311,23 @@ func.func @codes(%b: !ddp.bucket<f32, [64x32, 64]>)
 }
 // Three messages of 64, 64 and 32 codes, each with the scale of a block.
 // CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd<{{.+}}> wire !ddp.encoded<i8, 256> bytes 166 state_bytes 8576
+
+// -----
+
+ddp.process_group @dp
+
+// Empty gradients and vectors keep their shapes, whatever the rate.
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [1x1, 64x1]> replicated normal
+// CHECK-LABEL: func.func @fitted(
+// CHECK-NOT:     ddp.resize
+// CHECK:         ddp.extract %{{.+}} [1, 2] : !ddp.bucket<f32, [0x5x5, 255, 58x64]>
+// CHECK-NOT:     ddp.resize
+// CHECK:       ddp.bucket_info "b0"
+func.func @fitted(%b: !ddp.bucket<f32, [0x5x5, 255, 58x64]>)
+    -> !ddp.bucket<f32, [0x5x5, 255, 58x64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<matrix_view = fitted,
+                                min_compression_rate = 0.1 : f64>}
+      : !ddp.bucket<f32, [0x5x5, 255, 58x64]>
+  return %r : !ddp.bucket<f32, [0x5x5, 255, 58x64]>
+}

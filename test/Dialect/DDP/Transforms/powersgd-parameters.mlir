@@ -48,7 +48,9 @@
 // INT4: hook #ddp.batched_powersgd<wire_type = !ddp.encoded<i4, 64>> wire !ddp.encoded<i4, 64>
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=fp16 wrapper=fp8" 2>&1 | FileCheck %s --check-prefix=CODES
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd wrapper=fp8 fp32-error=false" 2>&1 | FileCheck %s --check-prefix=CODES
-// CODES: error: expected wrapper=fp8 only with fp32-error and hook=powersgd or batched_powersgd, which send factors; hook=fp8 encodes gradients
+// CODES: error: expected wrapper=fp8 only with fp32-error and hook=powersgd or batched_powersgd, which send factors, but got hook={{.+}}; hook=fp8 encodes gradients
+// RUN: not ddphook-opt %s --ddp-expand-hooks="hook=#ddp.powersgd wrapper=int8" 2>&1 | FileCheck %s --check-prefix=ATTRIBUTE
+// ATTRIBUTE: error: expected wrapper=int8 only with {{.+}} but got hook=#ddp.powersgd; an attribute has wire_type = '!ddp.encoded<i8, 256>'
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=#ddp.powersgd<wire_type=!ddp.encoded<ui8,512>>" 2>&1 | FileCheck %s --check-prefix=AFFINE
 // AFFINE: error: in hook={{.*}}: expected a wire_type of f16 or bf16, or an encoding in blocks with a scale, rounded to nearest, but got '!ddp.encoded<ui8, 512>'
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd alternate=true warm-start=false" 2>&1 | FileCheck %s --check-prefix=COLD

@@ -278,8 +278,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
       computes everything in 16 bits.) With an encoding, iterations that are not
       compressed send the bucket's own type.
     - `alternate`: a compressed iteration reduces only one factor: P = M·Q̂ if its
-      number is even, Q = Mᵀ·P̂ if it is odd. The other one is the factor that the
-      previous iteration reduced, orthogonalized.
+      number is even, Q = Mᵀ·P̂ if it is odd. The other one is that of an earlier
+      iteration, orthogonalized.
     - `matrix_view`: how a tensor becomes a matrix. `first` is PyTorch's view: the
       first dimension by all others. `fitted` splits the dimensions after the k-th,
       with k such that the factors are smallest; it suits kernels whose output

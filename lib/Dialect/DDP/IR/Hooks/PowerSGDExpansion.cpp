@@ -240,7 +240,6 @@ BucketValue PowerSGDExpansion::getLastFactor(Turn turn) {
 }
 
 Value PowerSGDExpansion::compress(BucketValue gradient) {
-  countElements(gradient.getType());
   if (!parameters.alternate)
     return compress(gradient, Turn::Both);
   auto constant = [&](int64_t value) {
@@ -256,6 +255,7 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
 
 Value PowerSGDExpansion::compress(BucketValue gradient, Turn turn) {
   BucketType type = gradient.getType();
+  countElements(type, turn);
   BucketValue lastError;
   if (parameters.use_error_feedback)
     lastError = load(error, type);
@@ -379,14 +379,15 @@ BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
                           builder.getDenseI64ArrayAttr(order));
 }
 
-void PowerSGDExpansion::countElements(BucketType type) {
+void PowerSGDExpansion::countElements(BucketType type, Turn turn) {
   int64_t frequency =
       std::max<int64_t>(1, parameters.compression_stats_logging_frequency);
   CountCompressionOp::create(
       builder, loc, reduction.bucketName,
       builder.getI64IntegerAttr(bucketType.getNumElements()),
-      builder.getI64IntegerAttr(compression.getSent(
-          type, parameters.alternate, [](int64_t count) { return count; })),
+      builder.getI64IntegerAttr(
+          compression.getSent(type, turn != Turn::Q, turn != Turn::P,
+                              [](int64_t count) { return count; })),
       iteration, builder.getI64IntegerAttr(frequency));
 }
 

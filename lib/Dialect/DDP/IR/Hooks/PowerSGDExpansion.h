@@ -24,13 +24,13 @@ struct PowerSGDCompression {
   /// Sizes of the random draws of the first Q.
   SmallVector<int64_t> draws;
 
-  /// Returns what an iteration sends for `bucket`, on average over two.
-  /// `sizeOf` returns the size of a number of elements.
-  int64_t getSent(BucketType bucket, bool alternates,
+  /// Returns what an iteration sends for `bucket`. `sizeOf` returns the size of
+  /// a number of elements.
+  int64_t getSent(BucketType bucket, bool sendsP, bool sendsQ,
                   function_ref<int64_t(int64_t)> sizeOf) const {
-    int64_t factors = sizeOf(p.getNumElements()) + sizeOf(q.getNumElements());
     return sizeOf(getSubBucket(bucket, rest).getNumElements()) +
-           (alternates ? llvm::divideCeil(factors, 2) : factors);
+           (sendsP ? sizeOf(p.getNumElements()) : 0) +
+           (sendsQ ? sizeOf(q.getNumElements()) : 0);
   }
 };
 
@@ -189,7 +189,7 @@ private:
                                    BucketValue reduced, BucketValue &finished);
   BucketValue joinNewFactor(BucketType type, ArrayRef<Step> steps,
                             ArrayRef<PowerSGDGroup> groups);
-  void countElements(BucketType type);
+  void countElements(BucketType type, Turn turn);
   void updateStates(ArrayRef<Step> steps,
                     ArrayRef<std::pair<BucketValue, StateOp>> values);
 

@@ -143,12 +143,15 @@ static MatricesOfBucket getMatrices(PowerSGDHookAttr hook, BucketType bucket) {
     SmallVector<int64_t> dims;
     llvm::copy_if(bucket.getShape(member), std::back_inserter(dims),
                   [](int64_t size) { return size != 1; });
+    // Vectors and empty tensors keep their shapes.
+    const bool isMatrix =
+        dims.size() >= 2 && bucket.getNumElements(member) != 0;
     MatrixFit fit = {1, 1, 1};
-    if (dims.size() >= 2 && bucket.getNumElements(member) != 0)
+    if (isMatrix)
       fit = fitMatrices(dims, hook.getMatrixApproximationRank());
-    if (!isWorthwhile(hook, fit.rows, fit.columns) && !dims.empty())
+    if (isMatrix && !isWorthwhile(hook, fit.rows, fit.columns))
       fit = splitDimensions(dims);
-    if (isWorthwhile(hook, fit.rows, fit.columns)) {
+    if (isMatrix && isWorthwhile(hook, fit.rows, fit.columns)) {
       shapes.append(fit.count,
                     getShape(bucket.getContext(), fit.rows, fit.columns));
       all.gradients.append(fit.count, member);
@@ -159,6 +162,7 @@ static MatricesOfBucket getMatrices(PowerSGDHookAttr hook, BucketType bucket) {
   }
   all.bucket =
       BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
+  assert(all.bucket.getNumElements() == bucket.getNumElements());
   return all;
 }
 
@@ -294,12 +298,18 @@ template <typename HookT>
 static int64_t getWireBytesOf(HookT hook, BucketType bucket) {
   BucketType matrices = getMatrices(hook, bucket).bucket;
   Type wire = hook.getWireType(bucket);
-  return getCompression(hook, matrices)
-      .getSent(matrices, hook.getAlternate(), [&](int64_t numElements) {
-        if (auto encoding = dyn_cast<EncodedType>(wire))
-          return encoding.getNumBytes(numElements);
-        return numElements * bucket.cloneWith(wire).getElementBytes();
-      });
+  auto compression = getCompression(hook, matrices);
+  auto getSent = [&](bool sendsP, bool sendsQ) {
+    return compression.getSent(
+        matrices, sendsP, sendsQ, [&](int64_t numElements) {
+          if (auto encoding = dyn_cast<EncodedType>(wire))
+            return encoding.getNumBytes(numElements);
+          return numElements * bucket.cloneWith(wire).getElementBytes();
+        });
+  };
+  return hook.getAlternate()
+             ? llvm::divideCeil(getSent(true, false) + getSent(false, true), 2)
+             : getSent(true, true);
 }
 
 template <typename HookT>

@@ -452,12 +452,16 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHook(MLIRContext *context,
       parseUnwrapped(context, hook.trim(), wireType, emitError);
   if (!attribute)
     return failure(); // The error was reported already.
-  if (isa_and_present<EncodedType>(wireType))
-    return emitError() << "expected wrapper=" << wrapper
-                       << " only with fp32-error and hook="
-                       << listAlternatives(getHooksWith("fp32-error"))
-                       << ", which send factors; hook=" << wrapper
-                       << " encodes gradients";
+  if (isa_and_present<EncodedType>(wireType)) {
+    InFlightDiagnostic error = emitError()
+                               << "expected wrapper=" << wrapper
+                               << " only with fp32-error and hook="
+                               << listAlternatives(getHooksWith("fp32-error"))
+                               << ", which send factors, but got hook=" << hook;
+    if (hook.starts_with("#"))
+      return error << "; an attribute has wire_type = " << wireType;
+    return error << "; hook=" << wrapper << " encodes gradients";
+  }
   if (wireType)
     attribute = WrapHookAttr::get(context, wireType, attribute);
   return cast<HookAttrInterface>(attribute);

@@ -96,8 +96,9 @@ _ALIASES = {
     "batched_power_sgd": "batched_powersgd",
 }
 _ALIASES |= {h.function: h.name for h in TypedHook.__subclasses__() if h.function}
-_WRAPPERS = {name: name for name in get_args(WrapperName)}
-_WRAPPERS |= {f"{name}_compress_wrapper": name for name in ("fp16", "bf16")}
+# PyTorch's wrappers, and all names of wrappers.
+_MAKERS = {f"{name}_compress_wrapper": name for name in ("fp16", "bf16")}
+_WRAPPERS = {name: name for name in get_args(WrapperName)} | _MAKERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +186,8 @@ def resolve(
     if _maker(hook) == _private.hook_then_optimizer.__name__:
         captured = inspect.getclosurevars(hook).nonlocals
         hook, optimizer = captured["hook"], captured["optimizer_state"]
-    while (maker := _maker(hook)) in _WRAPPERS:
-        wrappers.append(_WRAPPERS[maker])
+    while (maker := _maker(hook)) in _MAKERS:
+        wrappers.append(_MAKERS[maker])
         hook = inspect.getclosurevars(hook).nonlocals["hook"]
     if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
         name = "powersgd" if isinstance(hook, PowerSGDState) else "post_local_sgd"
@@ -400,12 +401,12 @@ def _maker(hook: Any) -> str:
 
 
 def _wrapper_name(wrapper: Any) -> str:
-    name = getattr(wrapper, "__name__", wrapper)
-    if not isinstance(name, str) or name not in _WRAPPERS:
-        raise InvalidArgumentError(
-            f"expected the wrapper {', '.join(get_args(WrapperName))}, but got {wrapper!r}"
-        )
-    return _WRAPPERS[name]
+    is_text = isinstance(wrapper, str)
+    found = _WRAPPERS.get(wrapper) if is_text else _MAKERS.get(_maker(wrapper))
+    if found is None:
+        names = ", ".join(get_args(WrapperName))
+        raise InvalidArgumentError(f"expected the wrapper {names}, but got {wrapper!r}")
+    return found
 
 
 def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:

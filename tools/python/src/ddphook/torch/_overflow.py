@@ -2,9 +2,9 @@
 """Warns when PowerSGD's states become non-finite; as in PyTorch, they then stay so.
 
 After a gradient overflows, PowerSGD adds that step's error to the gradients of every later
-step. The averages of the step show the overflow: all elements of a compressed matrix are NaN.
-It is therefore enough to examine one element of each matrix, and all elements of tensors
-that are not compressed.
+step. The averages of the step show the overflow: all elements of a compressed matrix are NaN,
+with alternating factors in the step after it. It is therefore enough to examine one element of
+each matrix, and all elements of tensors that are not compressed.
 """
 
 from __future__ import annotations
