@@ -283,7 +283,7 @@ Value PowerSGDExpansion::compress(BucketValue gradient, Turn turn) {
     values.push_back(
         {joinNewFactor(isP ? compression.p : compression.q, steps, groups),
          isP ? p : q});
-  // A state that is loaded is stored.
+  // ddp-verify-order expects that a state is stored after it was loaded.
   if (turn != Turn::Both)
     values.push_back({factors, isP ? q : p});
   values.push_back({join(type, newErrors), error});

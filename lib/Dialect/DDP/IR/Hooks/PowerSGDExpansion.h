@@ -78,7 +78,7 @@ public:
 
 private:
   /// The factors that an iteration computes and reduces. If it is one, the
-  /// other one is that of the previous iteration, orthogonalized.
+  /// other one is that of an earlier iteration, orthogonalized.
   enum class Turn { Both, P, Q };
 
   template <typename OpT, typename... Args>
