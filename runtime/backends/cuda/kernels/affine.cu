@@ -72,9 +72,11 @@ __global__ void __launch_bounds__(kAffineThreads)
   const int64_t size = left < codes.block ? left : codes.block;
   const int lane = static_cast<int>(threadIdx.x % kLanes);
   const auto *x = static_cast<const ElemOf<Element> *>(in) + begin;
-  // All lanes find the scale before anything is stored: `lost` may be `in`.
+  // All lanes find the scale before anything is stored: `lost` may be `in`, and
+  // shuffles do not order memory.
   const AffineScale scale =
       CodeT::template findScale<Element>(x, size, codes.isExact);
+  __syncwarp();
   if (!to.lost && lane == 0)
     to.scales[block] = scale;
   encodeRange<CodeT, Element, kLanes>(in, begin, begin + size, scale,
