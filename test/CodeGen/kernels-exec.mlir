@@ -1,25 +1,17 @@
-// What a kernel's threads compute, executed without a GPU: kernels become
-// functions of the host, launches loops over blocks and threads, last first and
-// then first first: where a thread needs what another one writes, one of the
-// two is wrong. Every result must have the bits of the code for the host.
+// What kernels compute, executed without a GPU: the emulated device runs their PTX,
+// threads and blocks first forwards and then backwards, and aligned accesses stay in
+// its memory. Every result must have the bits of the code for the host.
 
 // RUN: rm -rf %t && mkdir %t
 // RUN: ddphook-cc %s -o %t/host.so --shared
-// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-outline-gpu-kernels,test-emulate-kernels)' -o %t/emulated.mlir
-// RUN: FileCheck %s --input-file=%t/emulated.mlir
-// RUN: ddphook-cc %t/emulated.mlir -o %t/emulated.so --shared
+// RUN: ddphook-cc %s -o %t/device.so --shared --device=cuda
 // RUN: ddphook-exec %t/host.so --entry=step --steps=3 --inputs=random:5 "--outputs=%t/host.{step}"
-// RUN: ddphook-exec %t/emulated.so --entry=step --steps=3 --inputs=random:5 "--outputs=%t/emulated.{step}"
-// RUN: cmp %t/host.0 %t/emulated.0
-// RUN: cmp %t/host.2 %t/emulated.2
+// RUN: env EMULATED_CUDA_CHECKS=memory ddphook-exec %t/device.so --device=cuda_emulated --entry=step --steps=3 --inputs=random:5 "--outputs=%t/device.{step}"
+// RUN: cmp %t/host.0 %t/device.0
+// RUN: cmp %t/host.2 %t/device.2
 // RUN: not cmp %t/host.0 %t/host.2
-// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-outline-gpu-kernels,test-emulate-kernels{forwards=true})' -o %t/forwards.mlir
-// RUN: ddphook-cc %t/forwards.mlir -o %t/forwards.so --shared
-// RUN: ddphook-exec %t/forwards.so --entry=step --steps=3 --inputs=random:5 "--outputs=%t/forwards.{step}"
-// RUN: cmp %t/host.2 %t/forwards.2
-
-// CHECK-NOT: linalg.
-// CHECK-NOT: gpu.
+// RUN: env EMULATED_CUDA_ORDER=reverse ddphook-exec %t/device.so --device=cuda_emulated --entry=step --steps=3 --inputs=random:5 "--outputs=%t/reverse.{step}"
+// RUN: cmp %t/host.2 %t/reverse.2
 
 #ab = affine_map<(a, b) -> (a, b)>
 #ba = affine_map<(a, b) -> (b, a)>

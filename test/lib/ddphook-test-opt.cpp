@@ -3,7 +3,6 @@
 // ddphook-opt, the dialect `testhook`, and passes for tests.
 
 #include "BreakCollectives.h"
-#include "EmulateKernels.h"
 #include "TestHook.h"
 
 #include "ddphook/Compiler/Passes.h"
@@ -24,7 +23,6 @@ int main(int argc, char **argv) {
   mlir::ddp::registerAllPasses();
   mlir::ddp::registerCompilerPasses();
   testhook::registerBreakCollectivesPipeline();
-  testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook-opt with the dialect testhook\n", registry));
 }

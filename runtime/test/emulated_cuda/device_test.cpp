@@ -197,31 +197,6 @@ TEST(Device, ItsMemoryMayBeSmall) {
   });
 }
 
-TEST(Library, IsLookedAtWhenItIsFirstUsed) {
-  runWith({}, []() -> std::string {
-    const char *const texts[] = {"not PTX", ".version 8.0 .entry nothing() {}"};
-    const cudaError_t errors[] = {cudaErrorInvalidKernelImage,
-                                  cudaErrorNotSupported};
-    for (int i = 0; i < 2; ++i) {
-      cudaLibrary_t library;
-      cudaKernel_t kernel;
-      REQUIRE_CUDA(cudaLibraryLoadData(&library, texts[i], nullptr, nullptr, 0,
-                                       nullptr, nullptr, 0));
-      REQUIRE_CUDA(cudaLibraryGetKernel(&kernel, library, "nothing"));
-      cudaFuncAttributes attributes;
-      const void *function = reinterpret_cast<const void *>(kernel);
-      EXPECT_TEXT(cudaFuncGetAttributes(&attributes, function), errors[i]);
-      cudaLaunchConfig_t config = {};
-      EXPECT_TEXT(cudaLaunchKernelExC(&config, function, nullptr), errors[i]);
-      if (i == 1)
-        EXPECT_TEXT(cudaLibraryGetKernel(&kernel, library, "something"),
-                    cudaErrorSymbolNotFound);
-      REQUIRE_CUDA(cudaLibraryUnload(library));
-    }
-    return "";
-  });
-}
-
 TEST(Fault, TheNthAllocationFails) {
   runWith({{"EMULATED_CUDA_FAULT", "malloc:3,host_malloc"}},
           []() -> std::string {

@@ -193,6 +193,12 @@ TEST_F(CudaLowRank, largerMatrices) {
     }
 }
 
+/// So many rows that every block takes several groups of them, one after the
+/// other, through the same buffers.
+TEST_F(CudaLowRank, manyRows) {
+  checkProducts(TestList(Dtype::F16, {{300000, 44, 1}}, 16), false);
+}
+
 TEST_F(CudaLowRank, differentRanksInOneList) {
   for (Dtype type : kTypes) {
     checkProducts(TestList(type,

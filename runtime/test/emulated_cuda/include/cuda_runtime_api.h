@@ -23,8 +23,10 @@
 //   - every call makes the context of the thread's device, unless it only asks
 //     about devices and errors; a device may make do without for some of them.
 //   - bytes that cudaMemcpy() has read from pageable memory are always late.
+//   - kernels in PTX are checked as EMULATED_CUDA_CHECKS says.
 // Where it is laxer: host code that reads device memory is not caught, and
-// neither is a race between two blocks of a launch.
+// neither is a race between two blocks of a launch of a kernel that was
+// compiled for the host.
 //
 // Settings, from the environment:
 //   EMULATED_CUDA_DEVICES=N       number of devices; 1 unless set, 0: no device
@@ -36,6 +38,10 @@
 //   EMULATED_CUDA_ORDER=reverse   blocks, and threads that are ready, run from
 //                                 the last to the first
 //   EMULATED_CUDA_FAULT=LIST      faults to inject: see src/fault.h
+//   EMULATED_CUDA_CHECKS=races    what is checked of accesses of kernels in
+//   PTX: see
+//                                 src/access_checks.h
+//   EMULATED_CUDA_SKIP=FILE:LINE  a barrier to leave out, in a file of PTX
 
 #pragma once
 
@@ -146,7 +152,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr,
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int *numBlocks, const void *func, int blockSize, size_t dynamicSMemSize);
 
-// Loaded kernels: cudaErrorNotSupported when one is first used, not before.
+// Loaded kernels. An error in their PTX shows when one is first used, not
+// before.
 cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
                                 enum cudaJitOption *jitOptions,
                                 void **jitOptionsValues,

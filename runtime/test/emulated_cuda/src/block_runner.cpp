@@ -47,6 +47,7 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
                       size_t dynamicBytes, bool reverse) {
   race_detector::Ignore ignore;
   kernel = &launched;
+  ++launches;
   isReversed = reverse;
   gridDim = grid;
   blockDim = block;
@@ -57,9 +58,9 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
     fail("no memory for %zu bytes of shared memory", dynamicBytes);
   shared.reset(memory);
   sharedBytes = dynamicBytes;
-  const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
-  for (size_t i = 0; i < blocks; ++i) {
-    size_t number = reverse ? blocks - 1 - i : i;
+  const size_t count = static_cast<size_t>(grid.x) * grid.y * grid.z;
+  for (size_t i = 0; i < count; ++i) {
+    size_t number = reverse ? count - 1 - i : i;
     blockIdx = {static_cast<unsigned>(number % grid.x),
                 static_cast<unsigned>(number / grid.x % grid.y),
                 static_cast<unsigned>(number / grid.x / grid.y)};
@@ -79,6 +80,7 @@ void BlockRunner::poisonShared(const Kernel &launched) {
 }
 
 void BlockRunner::runBlock() {
+  ++blocks;
   begun = 0;
   living = threads;
   warps.resize((threads + 31) / 32);

@@ -11,6 +11,7 @@
 #include "cuda_runtime.h"
 #include "fiber.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -36,6 +37,10 @@ public:
                                 const SourceLocation &place);
   unsigned laneId() const { return current->index % 32; }
   void *dynamicShared() const { return shared.get(); }
+  size_t dynamicBytes() const { return sharedBytes; }
+  /// Different for each launch, and for each block, of this thread; not 0.
+  uint64_t launchNumber() const { return launches; }
+  uint64_t blockNumber() const { return blocks; }
   void copyAsync(void *to, const void *from, size_t size, size_t zeros);
   void commitCopies();
   void waitForCopies(size_t prior);
@@ -96,6 +101,7 @@ private:
   std::deque<Worker *> ready;
   Worker *current = nullptr;
   const Kernel *kernel = nullptr;
+  uint64_t launches = 0, blocks = 0;
   bool isReversed = false;
   bool isStopping = false;
 

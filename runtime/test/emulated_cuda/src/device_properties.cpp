@@ -159,6 +159,16 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute,
   return record(cudaErrorInvalidValue);
 }
 
+/// For the GPU library, whose structure of properties is the toolkit's.
+void emulatedIdentity(int number, char *name, char *uuid, size_t *memory) {
+  cudaDeviceProp prop;
+  if (cudaGetDeviceProperties(&prop, number))
+    return;
+  std::memcpy(name, prop.name, sizeof(prop.name));
+  std::memcpy(uuid, prop.uuid.bytes, sizeof(prop.uuid.bytes));
+  *memory = prop.totalGlobalMem;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int number) {
   cudaDeviceProp prop;
   if (!text || length < 13)

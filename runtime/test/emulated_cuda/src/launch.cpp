@@ -5,55 +5,24 @@
 
 #include "block_runner.h"
 #include "cuda_runtime.h"
+#include "device_code.h"
 #include "fault.h"
 #include "stream.h"
 #include "traffic.h"
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
+#include <mutex>
 
 using namespace emulated_cuda;
 
 static constexpr size_t defaultDynamicBytes = 48 << 10;
 static constexpr size_t maxDynamicBytes = 227 << 10;
 
-struct CUkern_st {
-  cudaLibrary_t library;
-};
-
-/// A module's code. It is looked at when one of its kernels is first used, not
-/// before. PTX then cannot be run here, and nothing else is known.
-struct CUlib_st {
-  std::string code;
-  std::vector<std::unique_ptr<CUkern_st>> kernels;
-
-  bool isPtx() const { return code.find(".version") != std::string::npos; }
-  bool has(const std::string &kernel) const {
-    return code.find(".entry " + kernel) != std::string::npos;
-  }
-};
-
 namespace {
 struct Limits {
   std::mutex mutex;
   std::map<const void *, size_t> dynamicBytes;
-  /// Kernels of modules.
-  std::set<const void *> loaded;
-
-  /// What the first use of a module's kernel gives; cudaSuccess for a function
-  /// of the program's own.
-  cudaError_t use(const void *function) {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!loaded.count(function))
-      return cudaSuccess;
-    return static_cast<const CUkern_st *>(function)->library->isPtx()
-               ? cudaErrorNotSupported
-               : cudaErrorInvalidKernelImage;
-  }
 
   size_t of(const void *function) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -76,7 +45,8 @@ static cudaError_t checkShape(const cudaLaunchConfig_t &config,
     return cudaErrorInvalidConfiguration;
   if (block.x < 1 || block.y < 1 || block.z < 1 || block.x > 1024 ||
       block.y > 1024 || block.z > 64 ||
-      static_cast<size_t>(block.x) * block.y * block.z > 1024)
+      static_cast<size_t>(block.x) * block.y * block.z >
+          mostThreadsOf(function))
     return cudaErrorInvalidConfiguration;
   if (config.dynamicSmemBytes > limits().of(function))
     return cudaErrorInvalidValue;
@@ -128,7 +98,7 @@ cudaError_t cudaFuncSetAttribute(const void *function,
                                  cudaFuncAttribute attribute, int value) {
   if (!function)
     return record(cudaErrorInvalidDeviceFunction);
-  if (cudaError_t error = limits().use(function))
+  if (cudaError_t error = useFunction(function))
     return record(error);
   switch (attribute) {
   case cudaFuncAttributeMaxDynamicSharedMemorySize: {
@@ -153,10 +123,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes,
   if (!attributes || !function)
     return record(function ? cudaErrorInvalidValue
                            : cudaErrorInvalidDeviceFunction);
-  if (cudaError_t error = limits().use(function))
+  if (cudaError_t error = useFunction(function))
     return record(error);
   *attributes = {};
-  attributes->maxThreadsPerBlock = 1024;
+  attributes->maxThreadsPerBlock = static_cast<int>(mostThreadsOf(function));
   attributes->ptxVersion = attributes->binaryVersion = device->capability;
   attributes->maxDynamicSharedSizeBytes =
       static_cast<int>(limits().of(function));
@@ -178,49 +148,6 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
   size_t byShared = (228u << 10) / (dynamicBytes + 1024);
   *blocks = static_cast<int>(std::min({byThreads, byShared, size_t(32)}));
   return cudaSuccess;
-}
-
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
-                                cudaJitOption *, void **, unsigned int,
-                                cudaLibraryOption *, void **, unsigned int) {
-  Device *device;
-  if (cudaError_t error = currentContext(&device))
-    return record(error);
-  if (!library || !code)
-    return record(cudaErrorInvalidValue);
-  if (cudaError_t error = refuseDuringCapture())
-    return record(error);
-  *library = new CUlib_st{static_cast<const char *>(code), {}};
-  return cudaSuccess;
-}
-
-cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
-  if (!library)
-    return record(cudaErrorInvalidResourceHandle);
-  std::lock_guard<std::mutex> lock(limits().mutex);
-  for (const auto &kernel : library->kernels)
-    limits().loaded.erase(kernel.get());
-  delete library;
-  return cudaSuccess;
-}
-
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library,
-                                 const char *name) {
-  if (!kernel || !library || !name)
-    return record(cudaErrorInvalidValue);
-  if (library->isPtx() && !library->has(name))
-    return record(cudaErrorSymbolNotFound);
-  std::lock_guard<std::mutex> lock(limits().mutex);
-  library->kernels.push_back(std::make_unique<CUkern_st>(CUkern_st{library}));
-  *kernel = library->kernels.back().get();
-  limits().loaded.insert(*kernel);
-  return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *,
-                                const void *function, void **) {
-  cudaError_t error = limits().use(function);
-  return record(error ? error : cudaErrorInvalidDeviceFunction);
 }
 
 } // extern "C"

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What may be wrong with a kernel's accesses of memory. Every access of a kernel in
+// PTX comes here; a fault ends the process and names the kernel and its lines.
+//
+//   always   an access that is not aligned
+//   memory   an access outside of the allocations of the device, of pinned memory,
+//            of the module's variables, and of the block's shared memory
+//   races    also two accesses of a launch, one of them a store, that no barrier
+//            orders
+//
+// Loads of shared memory that nobody has stored are no fault, because kernels load
+// numbers that they do not use; shared memory is poisoned instead.
+//
+// EMULATED_CUDA_CHECKS chooses (none, memory, races). Only barriers of the block and
+// of the warp order accesses: shuffles and votes do not, nor do atomic operations,
+// two of which are no race.
+
+#pragma once
+
+#include "../ptx/ptx.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace emulated_cuda {
+
+class AccessChecks {
+public:
+  /// For a launch of `kernel`.
+  AccessChecks(const ptx::Module &module, const ptx::Kernel &kernel);
+  ~AccessChecks();
+
+  /// A block begins; its dynamic shared memory.
+  void beginBlock(const void *shared, size_t bytes);
+  /// The running thread has left a barrier.
+  void passBarrier();
+  void passWarpBarrier();
+  /// The running thread accesses memory.
+  void check(uint64_t address, unsigned bytes, ptx::Block::Access access,
+             int line) {
+    if (address % bytes != 0)
+      failAlignment(address, bytes, line);
+    if (level == 0)
+      return;
+    if (address - sharedBegin < sharedBytes
+            ? address - sharedBegin + bytes > sharedBytes
+            : address - knownBegin + bytes > knownBytes ||
+                  address < knownBegin)
+      findMemory(address, bytes, line);
+    if (level == 2)
+      checkOrder(address, bytes, access, line);
+  }
+
+private:
+  using Access = ptx::Block::Access;
+  /// An access in the past, of bytes of a cell.
+  struct Event {
+    uint32_t bytes : 4, isAtomic : 1, thread : 10, line : 17;
+    uint32_t block;
+    /// Barriers that the thread had passed.
+    uint16_t barriers, warpBarriers;
+  };
+  /// Four bytes of memory.
+  struct Cell {
+    Event store = {}, loads[2] = {};
+    /// One more than the block, for shared memory.
+    uint32_t block = 0;
+  };
+  struct Shadow;
+  struct ThreadClock {
+    uint16_t barriers = 0, warpBarriers = 0;
+  };
+
+  void findMemory(uint64_t address, unsigned bytes, int line);
+  void checkOrder(uint64_t address, unsigned bytes, Access access, int line);
+  bool isRace(const Event &before, const Event &now, bool isShared) const;
+  [[noreturn]] void failAlignment(uint64_t address, unsigned bytes, int line);
+  [[noreturn]] void failRace(const char *what, const Event &before,
+                             const Event &now, bool isShared);
+  [[noreturn]] void fail(const char *format, ...)
+      __attribute__((format(printf, 2, 3)));
+
+  const ptx::Module &module;
+  const ptx::Kernel &kernel;
+  const int level;
+  /// The allocation of the last access.
+  uint64_t knownBegin = 0, knownBytes = 0;
+  uint64_t sharedBegin = 0, sharedBytes = 0;
+  uint32_t block = 0;
+  std::vector<ThreadClock> clocks;
+  std::unique_ptr<Shadow> shadow;
+};
+
+} // namespace emulated_cuda
