@@ -21,25 +21,17 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
     if("gpu" IN_LIST ARGN)
       set_tests_properties(runtime-${prefix}${name} PROPERTIES
         SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] [0-9]+ test")
+      ddphook_test_on_gpu_library(runtime-${prefix}${name} races ${target})
     endif()
     if(prefix STREQUAL "emulated_")
       # Threads and blocks the other way round: barriers that are missing show.
       add_test(NAME runtime-${prefix}${name}-reverse COMMAND ${target})
       set_tests_properties(runtime-${prefix}${name}-reverse PROPERTIES
-        TIMEOUT ${ddphook_test_seconds} ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
-      # The small tier of tools/test.sh has one of both orders. Threads of the other areas
-      # share little memory.
-      set(other -reverse)
-      if(area MATCHES "lowrank|orthogonalize")
-        set(other "")
-      endif()
-      set_tests_properties(runtime-${prefix}${name}${other} PROPERTIES LABELS full)
-      if(area STREQUAL "affine")
-        # The ranges of whole blocks are in the small tier.
-        add_test(NAME runtime-${prefix}${name}-reverse-codes COMMAND ${target}
-          --gtest_filter=CudaAffine.codesAndScalesAreTheHosts)
-        set_tests_properties(runtime-${prefix}${name}-reverse-codes PROPERTIES
-          TIMEOUT ${ddphook_test_seconds} ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
+        TIMEOUT ${ddphook_test_seconds} ENVIRONMENT EMULATED_CUDA_ORDER=reverse
+        LABELS full)
+      # The small tier of tools/test.sh has the shipped kernels, on the GPU library.
+      if(DDPHOOK_HAS_CUDA AND NOT area MATCHES "accesses|traffic")
+        set_tests_properties(runtime-${prefix}${name} PROPERTIES LABELS full)
       endif()
     endif()
   endforeach()
