@@ -20,7 +20,9 @@
 # parity, sweep, two-ranks, failures and torch are rehearsed on a machine without a GPU.
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
-# run, 600), DDPHOOK_GPU_KEEP_S (between two reports during a step, 20).
+# run, 600), DDPHOOK_GPU_KEEP_S (between two reports during a step, 20),
+# DDPHOOK_GPU_LIBRARY (the directory of the GPU library, to rehearse the steps carried,
+# gpu-tests, bench, failures and sweep for the device cuda: small, and with more time).
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -81,8 +83,10 @@ if [[ ! -d $build ]]; then
   ctest --test-dir "$build" -L gpu --show-only=json-v1 |
     python3 tools/gpu-report.py --tests >"$build/gpu-tests.txt"
 fi
-libraries=$build/lib
+libraries=${DDPHOOK_GPU_LIBRARY:+$DDPHOOK_GPU_LIBRARY:}$build/lib
 for directory in $packages; do libraries+=:$directory/lib; done
+rehearsed=${DDPHOOK_GPU_LIBRARY:+1}
+unset DDPHOOK_GPU_LIBRARY
 [[ $toolkit ]] && libraries+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
 # The programs use only those of the bundle's libraries that this machine lacks, because
 # PyTorch's processes search here before they search the system.
@@ -134,10 +138,11 @@ shorten() { # log
 
 # Runs a command as a step of the report, for at most LIMIT seconds or the remaining
 # time. A step without work ends with the status LEFT_OUT.
-failures=0 child='' keeper=''
+failures=0 child='' keeper='' slowness=${rehearsed:+9}
+slowness=${slowness:-1}
 export LEFT_OUT=77
 step() { # name limit command…
-  local name=$1 limit=$2 begin=$SECONDS left status result=pass
+  local name=$1 limit=$(($2 * slowness)) begin=$SECONDS left status result=pass
   shift 2
   if [[ -n $only && $only != *,$name,* ]]; then return 0; fi
   if [[ $continues ]] && grep -qE "^$name\s(pass|fail|left out|cut off)" "$steps"; then
@@ -244,7 +249,7 @@ each_test() { # seconds pattern command…
     : >"$log"
     if ((left > 0)); then
       # shellcheck disable=SC2086
-      timeout --kill-after=3 $((left < $1 ? left : $1)) "${@:3}" \
+      timeout --kill-after=3 $((left < $1 * slowness ? left : $1 * slowness)) "${@:3}" \
         "$build/bin/$program" $arguments --gtest_brief=1 >"$log" 2>&1 </dev/null
       status=$?
     fi
@@ -295,7 +300,7 @@ device_tests() { # name arguments of pytest…
 # names a host. They find each other over TCP, and every element is compared.
 sweep() {
   local largest=64M port
-  [[ $device == cuda ]] || largest=256K
+  [[ $device == cuda && ! $rehearsed ]] || largest=256K
   port=$("$DDPHOOK_TEST_PYTHON" -c '
 import socket
 with socket.socket() as s: s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -333,10 +338,10 @@ torch() {
 
 bench() {
   "$build/bin/ddphook-bench" cast encode topk powersgd start --device="$device" \
-    --json="$logs/bench.json" --rounds=2
+    --json="$logs/bench.json" --rounds=2 ${rehearsed:+--mib=1 --rounds=1}
 }
 
-export root work build logs modules device
+export root work build logs modules device rehearsed slowness
 export -f versions programs_start each_test failing_jobs sanitize device_tests sweep \
   two_ranks torch bench
 

@@ -42,6 +42,7 @@ def bundle(tmp_path_factory):
     assert carried.exists(), "expected a build with the CUDA backend, DDPHOOK_CUDA=ON"
     shutil.copy(build / "lib" / "libddphook_backend_cuda_emulated.so", carried / "lib")
     shutil.copy(build / "bin" / "ddphook-cuda_job_test", carried / "bin")
+    shutil.copytree(build / "gpu-library", place / "gpu-library", symlinks=True)
     return place
 
 
@@ -68,7 +69,7 @@ def toolkit():
     return done.stdout.strip()
 
 
-def start(place, *arguments, **variables):
+def start(place, *arguments, device="cuda_emulated", **variables):
     kept = {"HOME", "PATH", "TMPDIR", "LANG"}
     environment = {name: os.environ[name] for name in kept & os.environ.keys()}
     environment["DDPHOOK_TEST_PYTHON"] = sys.executable
@@ -76,7 +77,7 @@ def start(place, *arguments, **variables):
     environment["PYTEST_ADDOPTS"] = f"-k '{CHOSEN}' --basetemp={place / 'tests'}"
     script = place / "ddphook-gpu" / "tools" / "gpu-test.sh"
     command = [*hiding(place), script, "--out", place / "report"]
-    command += ["--device", "cuda_emulated", *arguments]
+    command += ["--device", device, *arguments]
     return subprocess.Popen(
         command,
         cwd=place,
@@ -102,8 +103,8 @@ def read_report(place):
     return {step["name"]: step for step in steps}
 
 
-def run(place, *arguments, **variables):
-    process = start(place, *arguments, **variables)
+def run(place, *arguments, **options):
+    process = start(place, *arguments, **options)
     output, _ = process.communicate()
     return process.returncode, output, read_report(place)
 
@@ -132,6 +133,25 @@ def test_steps(bundle):
     assert {**results(steps), "parity": "pass"} == results(both)
     assert both["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
     assert both["parity"]["counts"]["passed"] > 0
+
+
+@pytest.mark.full("runs every test for a GPU")
+def test_steps_for_a_gpu(bundle):
+    """The shipped programs, in the script's own branches for a GPU, on the GPU library."""
+    code, output, steps = run(
+        bundle,
+        "--only",
+        "carried,gpu-tests,bench,failures,sweep",
+        device="cuda",
+        DDPHOOK_GPU_LIBRARY=str(bundle / "gpu-library"),
+        DDPHOOK_GPU_BUDGET_S="4000",
+        EMULATED_CUDA_DEVICES="4",
+        EMULATED_CUDA_CHECKS="memory",
+    )
+    assert code == 0, output
+    assert set(results(steps).values()) == {"pass"}, output
+    assert steps["gpu-tests"]["counts"]["failed"] == 0
+    assert "# wrong elements: 0" in (bundle / "report" / "report.txt").read_text()
 
 
 def test_failures(bundle):
