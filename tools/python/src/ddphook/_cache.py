@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ddphook
-from ddphook import _compiler, _libraries, _runtime
+from ddphook import _libraries, _runtime, compiler
 
 CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 
@@ -102,7 +102,7 @@ def compiled(text: str, pipeline: str, device: str = "") -> bytes:
 
     The cache itself raises no exception.
     """
-    build = functools.partial(_compiler.compile_module, text, pipeline, device)
+    build = functools.partial(compiler.compile_module, text, pipeline, device)
     name = key(text, pipeline, device)
     place = _open_directory()
     if place is None:
