@@ -27,6 +27,7 @@ from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LocalHandle
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
+from ddphook.torch._ops import close
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._process_group import Options
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
@@ -241,18 +242,6 @@ def compile(  # noqa: A001 - the name follows torch.compile.
         fullgraph=fullgraph,
         dynamic=dynamic,
     )
-
-
-def close() -> None:
-    """Leaves the jobs of all compiled steps and frees their memory.
-
-    Collective. A step that runs afterwards starts again, without its states. If it
-    is not called, the same happens when the process exits. After leaving the jobs,
-    raises a device's failure that no step has raised.
-    """
-    from ddphook.torch import _ops
-
-    _ops.close()
 
 
 def _sharded_groups(model: Any) -> list[Any]:
