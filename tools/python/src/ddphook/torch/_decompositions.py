@@ -40,28 +40,22 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
         _aten.nll_loss_backward.default: _nll_loss_backward,
-        _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
         _aten.avg_pool2d_backward.default: _avg_pool2d_backward,
         _private.adaptive_avg_pool2d_backward: _adaptive_avg_pool2d_backward,
         _aten.scatter_add.default: _scatter_add,
         _aten.scatter.src: _scatter,
-        _aten.index_add.default: _index_add,
         _aten.index_put.default: _index_put,
         _aten.maximum.default: _maximum,
         _aten.minimum.default: _minimum,
         **dict.fromkeys((_aten.clamp.default, _aten.clamp.Tensor), _clamp),
-        **dict.fromkeys((_aten.clamp_min.default, _aten.clamp_min.Tensor), _maximum),
-        **dict.fromkeys((_aten.clamp_max.default, _aten.clamp_max.Tensor), _minimum),
         _aten.hardtanh.default: lambda self, low=-1, high=1: _clamp(self, low, high),
-        _aten.floor_divide.default: _divided_down,
         _aten.div.Tensor_mode: _divided,
-        _aten.div.Scalar_mode: _divided,
         **{
             getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
             for name in ("eq", "ne", "lt", "le", "gt", "ge")
         },
-        **get_decompositions([_private.weight_norm, _aten.gelu.default]),
+        **get_decompositions([_aten.gelu.default]),
         _private.weight_norm_backward: _weight_norm_backward,
     }
 
@@ -257,22 +251,6 @@ def _nll_loss_backward(
         factor = factor * weight
     counts = _one_hot(target, self.shape[1]) & (target != ignore_index).unsqueeze(1)
     return torch.where(counts, -factor, torch.zeros_like(self))
-
-
-def _embedding_dense_backward(
-    grad_output: Tensor,
-    indices: Tensor,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-) -> Tensor:
-    if scale_grad_by_freq:
-        raise UnsupportedError("expected an embedding without scale_grad_by_freq")
-    chosen = _one_hot(indices.flatten(), num_weights)
-    if padding_idx >= 0:
-        chosen = chosen & (indices != padding_idx).flatten().unsqueeze(1)
-    rows = grad_output.reshape(-1, grad_output.shape[-1])
-    return chosen.to(rows.dtype).t() @ rows
 
 
 def _max_pool2d_backward(

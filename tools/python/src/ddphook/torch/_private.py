@@ -311,7 +311,6 @@ collectives = torch.ops._c10d_functional
 COLLECTIVES = collectives.name
 adaptive_avg_pool2d_backward = torch.ops.aten._adaptive_avg_pool2d_backward.default
 unsafe_view = torch.ops.aten._unsafe_view.default
-weight_norm = torch.ops.aten._weight_norm_interface.default
 weight_norm_backward = torch.ops.aten._weight_norm_interface_backward.default
 
 
