@@ -181,14 +181,12 @@ def _convolution_backward(
         )
     given = (_by_axis(numbers, axes) for numbers in (stride, padding, dilation))
     places = _Places(weight.shape[2:], *given)
-    if transposed:
-        # It maps the result of another convolution to that convolution's image.
-        how = (*places[1:], False, [0] * axes, groups)
-        of_input = _aten.convolution(grad_output, weight, None, *how)
-        of_weight = _weight_gradient(self, grad_output, weight, places, groups)
-    else:
-        of_input = _image_gradient(grad_output, self, weight, places, groups)
-        of_weight = _weight_gradient(grad_output, self, weight, places, groups)
+    # A transposed convolution maps the result of another one to that one's image.
+    image, result = (grad_output, self) if transposed else (self, grad_output)
+    rest = [places.rest(i, image.shape[2 + i], result.shape[2 + i]) for i in range(axes)]
+    how = (*places[1:], not transposed, [0] * axes if transposed else rest, groups)
+    of_input = _aten.convolution(grad_output, weight, None, *how)
+    of_weight = _weight_gradient(result, image, weight, places, groups)
     gradients = of_input, of_weight, grad_output.sum([0, *range(2, self.dim())])
     return tuple(g if asked else None for g, asked in zip(gradients, output_mask))
 
@@ -197,22 +195,6 @@ def _grouped(values: Tensor, groups: int) -> Tensor:
     """Returns the values as [group, channel, number of the result]."""
     values = values.flatten(2).unflatten(1, (groups, -1))
     return values.permute(1, 2, 0, 3).flatten(2)
-
-
-def _image_gradient(
-    grad_output: Tensor, image: Tensor, weight: Tensor, places: _Places, groups: int
-) -> Tensor:
-    """Adds the products of the gradient and the kernel at each position."""
-    gradient = _grouped(grad_output, groups)
-
-    def part(*position: int) -> Tensor:
-        index: Any = (..., *position)
-        kernel = weight[index].reshape(groups, -1, weight.shape[1])
-        values = torch.bmm(kernel.transpose(1, 2), gradient)
-        values = values.unflatten(2, (grad_output.shape[0], -1)).permute(2, 0, 1, 3)
-        return values.flatten(1, 2).unflatten(2, grad_output.shape[2:])
-
-    return places.sum_of(part, image)
 
 
 def _weight_gradient(
@@ -427,6 +409,11 @@ class _Places(NamedTuple):
     def first(self, axis: int, position: int) -> int:
         """Returns where the first result has a kernel position."""
         return position * self.dilation[axis] - self.padding[axis]
+
+    def rest(self, axis: int, image: int, results: int) -> int:
+        """Returns the number of positions in an image after those of the last result."""
+        last = self.first(axis, self.kernel[axis] - 1) + (results - 1) * self.stride[axis]
+        return image + self.padding[axis] - 1 - last
 
     def sum_of(self, part: Callable[..., Tensor], image: Tensor) -> Tensor:
         """Returns an image's gradient: the sum of its parts by kernel position."""
