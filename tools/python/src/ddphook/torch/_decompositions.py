@@ -321,18 +321,6 @@ def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @_of_floats
-def _index_add(
-    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
-) -> Tensor:
-    if self.dim() == 0:
-        return NotImplemented
-    rows = source.movedim(dim, 0).reshape(index.numel(), -1)
-    sums = _one_hot(index.flatten(), self.shape[dim]).to(self.dtype).t() @ rows
-    sums = sums.reshape(self.movedim(dim, 0).shape).movedim(0, dim)
-    return self + alpha * sums
-
-
-@_of_floats
 def _index_put(
     self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -346,7 +334,9 @@ def _index_put(
     flat = *self.shape[:dim], index.numel(), *self.shape[dim + 1 :]
     size = self.shape[dim]
     index = torch.where(index < 0, index + size, index).flatten()
-    return _index_add(self, dim, index, values.expand(shape).reshape(flat))
+    rows = values.expand(shape).reshape(flat).movedim(dim, 0).reshape(index.numel(), -1)
+    sums = _one_hot(index, size).to(self.dtype).t() @ rows
+    return self + sums.reshape(self.movedim(dim, 0).shape).movedim(0, dim)
 
 
 def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
