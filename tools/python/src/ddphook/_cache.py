@@ -98,10 +98,7 @@ def key(text: str, pipeline: str, device: str = "") -> str:
 
 
 def compiled(text: str, pipeline: str, device: str = "") -> bytes:
-    """Returns the shared object of a module, compiled unless the cache has it.
-
-    The cache itself raises no exception.
-    """
+    """Returns the shared object of a module, compiled unless the cache has it."""
     build = functools.partial(compiler.compile_module, text, pipeline, device)
     name = key(text, pipeline, device)
     place = _open_directory()

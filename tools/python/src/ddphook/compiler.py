@@ -365,22 +365,14 @@ def _collected() -> Iterator[tuple[list[bytes], Any]]:
 
 
 def transform_module(text: str | bytes, passes: str) -> str:
-    """Returns a module's text after ``passes``, such as ``"pass{option=value},pass"``.
-
-    Raises CompileError if the module or the pipeline is invalid, or a pass failed.
-    """
+    """Returns a module's text after ``passes``; see `Module.run`."""
     with Module(text) as module:
         return str(module.run(passes))
 
 
 def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
-    """Compiles a module for this machine's CPU, or for arrays in the memory of
-    ``device``.
-
-    ``pipeline`` are options of ``ddp-pipeline``. Returns a shared object that exports
-    ``ddphook_compiled_module`` and refers to the runtime by its soname. Raises
-    CompileError if the module or the options are invalid.
-    """
+    """Returns a shared object of a module, as `Module.compile`, or one for arrays in the
+    memory of ``device``."""
     capi, stack = library(), contextlib.ExitStack()
     with Module(text) as module, _collected() as (said, keep), stack:
         options = capi.ddphookCompilerOptionsCreate()

@@ -130,23 +130,19 @@ def register(
         raise InvalidArgumentError(
             "expected a sharded model for a 'shard_hook' or 'gather_hook'"
         )
-    if not isinstance(ddp_model, DistributedDataParallel):
-        if groups:
-            from ddphook.torch import _sharded
-
-            resolved = resolve(hook, wrapper, options)
-            if optimizer is not None:
-                resolved = dataclasses.replace(resolved, optimizer=optimizer)
-            return _sharded.register(
-                ddp_model, groups, resolved, shard_hook, gather_hook, timeout
-            )
-        if isinstance(ddp_model, nn.Module) and _world_size() == 1:
-            return _register_locally(ddp_model, resolve(hook, wrapper, options))
-        raise InvalidArgumentError(
-            "expected a DistributedDataParallel model, but got "
-            f"{type(ddp_model).__name__}"
-        )
     resolved = resolve(hook, wrapper, options)
+    if groups:
+        from ddphook.torch import _sharded
+
+        if optimizer is not None:
+            resolved = dataclasses.replace(resolved, optimizer=optimizer)
+        return _sharded.register(ddp_model, groups, resolved, shard_hook, gather_hook, timeout)
+    if not isinstance(ddp_model, DistributedDataParallel):
+        if isinstance(ddp_model, nn.Module) and _world_size() == 1:
+            return _register_locally(ddp_model, resolved)
+        raise InvalidArgumentError(
+            f"expected a DistributedDataParallel model, but got {type(ddp_model).__name__}"
+        )
     device = _check_model(ddp_model, hook)
     names = _bucket.parameter_names(ddp_model)
     resolved.check_names(name for p, name in names.items() if p.requires_grad)
