@@ -111,14 +111,12 @@ def _as_tensor(value: Tensor | float, like: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else like.new_full((), value)
 
 
-def _divided(self: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Any:
-    return _divided_down(self, other) if rounding_mode == "floor" else NotImplemented
-
-
 @_of_floats
-def _divided_down(self: Tensor, other: Tensor | float) -> Any:
+def _divided(self: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Any:
     """Returns the largest integer not above the exact quotient: torch-mlir rounds the
     quotient first, so that 0.7 // 0.1 becomes 7."""
+    if rounding_mode != "floor":
+        return NotImplemented
     other = _as_tensor(other, self)
     quotient = self / other
     down = torch.round((self - torch.remainder(self, other)) / other)
