@@ -25,18 +25,17 @@ INTRODUCTION = """\
 
 # Benchmarks
 
-What was measured on each machine, and how. No GPU has run ddphook yet, and all networks here are
-simulated on one machine. [benchmarking.md](benchmarking.md) measures your own.
+No GPU is among these machines, and all networks are simulated on one machine.
+[benchmarking.md](benchmarking.md) measures your own.
 
-- Times are medians. `ddphook-bench` checks its results against scalar code before it measures, and
-  its data is in no cache unless the table says *warm*.
+- Times are medians, with data in no cache unless the table says *warm*.
 
 - Numbers in parentheses say how many times as fast this is as a baseline that was measured
-  alternately in the same run. The baseline Gloo is its algorithm over ddphook's connections. The
-  copy is the fastest copy of the same bytes.
+  alternately in the same run. Gloo is its algorithm over ddphook's connections, the copy the fastest
+  one of the same bytes.
 
-- *Load* is the load average of the machine, most of it from other work. Compare ratios rather than
-  times: both sides of a ratio ran under the same load."""
+- *Load* is the machine's load average, most of it from other work. Compare ratios: both sides ran
+  under the same load."""
 
 
 def several(value, form):

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 import ddphook
-from ddphook import _cache, _compiler, _runtime
+from ddphook import _cache, _runtime, compiler
 
 TEXT = """ddp.process_group @dp
 func.func @bucket(%g: tensor<7xf32> {bufferization.writable = true}) -> tensor<7xf32> {
@@ -30,7 +30,7 @@ def place(tmp_path, monkeypatch):
 
 def get(text, pipeline, build):
     """Returns a module from the cache, or the one that `build` makes."""
-    with mock.patch.object(_compiler, "compile_module", lambda *_: build()):
+    with mock.patch.object(compiler, "compile_module", lambda *_: build()):
         return _cache.compiled(text, pipeline)
 
 
@@ -200,11 +200,11 @@ def test_a_module_runs_twice_at_the_same_time(place):
 
 def test_diagnostics_of_the_compiler():
     with pytest.raises(ddphook.CompileError, match="group @no to be declared"):
-        _compiler.compile_module(TEXT.replace("on @dp", "on @no"), PIPELINE)
+        compiler.compile_module(TEXT.replace("on @dp", "on @no"), PIPELINE)
     with pytest.raises(ddphook.CompileError, match="fp61"):
-        _compiler.compile_module(TEXT, "hook=fp61")
+        compiler.compile_module(TEXT, "hook=fp61")
     with pytest.raises(ddphook.CompileError, match="expected"):
-        _compiler.compile_module("func.func @", PIPELINE)
+        compiler.compile_module("func.func @", PIPELINE)
 
 
 def test_what_is_no_module():

@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as lo
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
 import ddphook
-from ddphook import _compiler
+from ddphook import compiler
 from ddphook.torch import _bucket, _states
 from ddphook.torch._bucket import Layout
 from ddphook.torch._hooks import HOOKS, resolve, resolve_for_graph
@@ -409,7 +409,7 @@ def test_names_of_parameters_are_quoted():
     text = layout.text(_bucket.WHOLE_GROUP)
     for literal in (r'"\61\22\62\5C\63\0A"', r'"\C3\BC"', '"w"'):
         assert literal in text
-    image = _compiler.compile_module(text, "hook=powersgd")
+    image = compiler.compile_module(text, "hook=powersgd")
     assert b'\xc3\xbc' in image
 
 
@@ -458,7 +458,7 @@ def test_options_are_those_of_the_compiler():
 
 def test_the_package_needs_no_torch():
     code = (
-        "import sys, ddphook, ddphook._cache, ddphook._compiler, ddphook._runtime;"
+        "import sys, ddphook, ddphook._cache, ddphook._runtime, ddphook.compiler;"
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

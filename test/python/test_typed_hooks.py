@@ -45,12 +45,12 @@ def test_each_option_has_a_field(hook):
 
 def _expanded(hook, options):
     """Returns a bucket's code, and its plan with the hook's attribute."""
-    from ddphook import _compiler
+    from ddphook import compiler
     from ddphook.torch import _bucket
 
     text = _bucket.example_text(False, None)
     pipeline = _bucket.pipeline(resolve(hook, None, options).pipeline())
-    return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+    return compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
 
 
 def test_options():

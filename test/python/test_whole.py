@@ -498,12 +498,13 @@ def _awkward():
     parameters = {k: v.detach() for k, v in lstm.named_parameters()}
     parameters["kernel"] = torch.randn(8, 2, 3, 3)
     parameters["narrow"] = (torch.rand(5) * 2**-20).half()
+    parameters["words"] = torch.randn(3, 4)
     images = torch.randn(2, 4, 9, 11)
     images[0, 0, 0, :3] = torch.tensor([0.1, 0.3, 0.7])
 
     def step(parameters, x):
         parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
-        weights = {k: v for k, v in parameters.items() if k not in ("kernel", "narrow")}
+        weights = {k: v for k, v in parameters.items() if k not in ("kernel", "narrow", "words")}
         y = nn.functional.conv2d(x, parameters["kernel"], None, 2, 1, 1, groups=2)
         y = nn.functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True)
         y = nn.functional.adaptive_avg_pool2d(y, (2, 3)).reshape(2, 8, 6)
@@ -511,6 +512,8 @@ def _awkward():
         y = nn.functional.gelu(3 * y, approximate="tanh")
         chosen = (y[0, :5] > 0).long()
         y = y.gather(1, chosen.expand(2, 5, 4)) + y[:, chosen[:, 0]] * y.max(1, True)[0]
+        words = nn.functional.embedding(chosen[:, 0], parameters["words"], padding_idx=2)
+        y = y + words.index_add(0, chosen[:1, 0], words[:1], alpha=2).clamp_min(-0.5)
         loss = y.square().mean() + parameters["narrow"].float().square().sum() / 2
         gradients = torch.autograd.grad(loss, list(parameters.values()))
         # The smallest numbers of f16 cannot be halved.

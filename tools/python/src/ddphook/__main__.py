@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ddphook
-from ddphook import _cache, _compiler, _libraries, _runtime, compiler, report
+from ddphook import _cache, _libraries, _runtime, compiler, report
 
 
 def main() -> int:
@@ -125,7 +125,7 @@ def _facts() -> Iterator[tuple[str, str, bool]]:
         yield "PyTorch", importlib.metadata.version("torch"), True
     for what, name, load in (
         ("runtime", _libraries.RUNTIME, _runtime.library),
-        ("compiler", _libraries.COMPILER, _compiler.library),
+        ("compiler", _libraries.COMPILER, compiler.library),
     ):
         try:
             load()

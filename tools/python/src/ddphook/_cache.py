@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ddphook
-from ddphook import _compiler, _libraries, _runtime
+from ddphook import _libraries, _runtime, compiler
 
 CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 
@@ -98,11 +98,8 @@ def key(text: str, pipeline: str, device: str = "") -> str:
 
 
 def compiled(text: str, pipeline: str, device: str = "") -> bytes:
-    """Returns the shared object of a module, compiled unless the cache has it.
-
-    The cache itself raises no exception.
-    """
-    build = functools.partial(_compiler.compile_module, text, pipeline, device)
+    """Returns the shared object of a module, compiled unless the cache has it."""
+    build = functools.partial(compiler.compile_module, text, pipeline, device)
     name = key(text, pipeline, device)
     place = _open_directory()
     if place is None:

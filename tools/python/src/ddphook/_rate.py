@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+_log = logging.getLogger("ddphook")
 _ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 _EXACT = r"(allreduce|allreduce_and_upcast|noop|post_local_sgd)\b"
 
@@ -24,17 +26,19 @@ def find_waste(before: int, after: int) -> str | None:
     return f"{after} of {before} bytes of gradients are sent, more than half"
 
 
-def find_waste_of_buckets(buckets: Iterable[Mapping[str, Any]]) -> str | None:
-    """Applies `find_waste` to all buckets with a hook, as plans have them."""
-    buckets = list(buckets)
+def warn_of_waste(pipeline: str, buckets: Sequence[Mapping[str, Any]]) -> None:
+    """Warns if a hook that is meant to compress sends too many bytes for the buckets, which
+    are those of plans."""
+    # Scattered gradients are in no bucket.
+    if not buckets or not is_meant_to_compress(pipeline):
+        return
     hooked = [b for b in buckets if not re.match(rf"#ddp\.{_EXACT}", b["hook"])]
-    if not hooked:
-        # Scattered gradients are in no bucket.
-        return "no gradient has the hook" if buckets else None
-    return find_waste(*bytes_of(hooked))
+    reason = find_waste(*bytes_of(hooked)) if hooked else "no gradient has the hook"
+    if reason:
+        _log.warning("with %s: %s", pipeline, reason)
 
 
-def bytes_of(buckets: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+def bytes_of(buckets: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Returns the bytes of the gradients in a plan's buckets, and the bytes sent for them."""
     before = after = 0
     for bucket in buckets:

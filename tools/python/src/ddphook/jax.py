@@ -27,7 +27,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from ddphook import _compiler, _rate, _runtime
+from ddphook import _rate, _runtime, compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
 from ddphook._typed_hook import TypedHook, Wrap, exempt_option, take_apart
@@ -253,7 +253,7 @@ class CompressedStep:
                 f"{{{self._pipeline} manifest=\"{file}\"}}"
             )
             try:
-                text = _compiler.transform_module(lowered.mlir_module_serialized, passes)
+                text = compiler.transform_module(lowered.mlir_module_serialized, passes)
             except CompileError as error:
                 reason = str(error).replace(
                     "keep-others leaves it unchanged", "keep_others=True leaves it to XLA"

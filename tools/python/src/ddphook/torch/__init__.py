@@ -27,6 +27,7 @@ from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LocalHandle
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
+from ddphook.torch._ops import close
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._process_group import Options
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
@@ -129,23 +130,19 @@ def register(
         raise InvalidArgumentError(
             "expected a sharded model for a 'shard_hook' or 'gather_hook'"
         )
-    if not isinstance(ddp_model, DistributedDataParallel):
-        if groups:
-            from ddphook.torch import _sharded
-
-            resolved = resolve(hook, wrapper, options)
-            if optimizer is not None:
-                resolved = dataclasses.replace(resolved, optimizer=optimizer)
-            return _sharded.register(
-                ddp_model, groups, resolved, shard_hook, gather_hook, timeout
-            )
-        if isinstance(ddp_model, nn.Module) and _world_size() == 1:
-            return _register_locally(ddp_model, resolve(hook, wrapper, options))
-        raise InvalidArgumentError(
-            "expected a DistributedDataParallel model, but got "
-            f"{type(ddp_model).__name__}"
-        )
     resolved = resolve(hook, wrapper, options)
+    if groups:
+        from ddphook.torch import _sharded
+
+        if optimizer is not None:
+            resolved = dataclasses.replace(resolved, optimizer=optimizer)
+        return _sharded.register(ddp_model, groups, resolved, shard_hook, gather_hook, timeout)
+    if not isinstance(ddp_model, DistributedDataParallel):
+        if isinstance(ddp_model, nn.Module) and _world_size() == 1:
+            return _register_locally(ddp_model, resolved)
+        raise InvalidArgumentError(
+            f"expected a DistributedDataParallel model, but got {type(ddp_model).__name__}"
+        )
     device = _check_model(ddp_model, hook)
     names = _bucket.parameter_names(ddp_model)
     resolved.check_names(name for p, name in names.items() if p.requires_grad)
@@ -241,18 +238,6 @@ def compile(  # noqa: A001 - the name follows torch.compile.
         fullgraph=fullgraph,
         dynamic=dynamic,
     )
-
-
-def close() -> None:
-    """Leaves the jobs of all compiled steps and frees their memory.
-
-    Collective. A step that runs afterwards starts again, without its states. If it
-    is not called, the same happens when the process exits. After leaving the jobs,
-    raises a device's failure that no step has raised.
-    """
-    from ddphook.torch import _ops
-
-    _ops.close()
 
 
 def _sharded_groups(model: Any) -> list[Any]:

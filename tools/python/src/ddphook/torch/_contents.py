@@ -142,8 +142,7 @@ def _is_of_program(name: Any) -> bool:
     return not {"site-packages", "dist-packages"} & set(Path(file).parts)
 
 
-# Reading
-# -------
+# ---- Reading ----
 
 
 def read(value: Any) -> dict[Any, Any] | None:
@@ -241,8 +240,7 @@ def _slots(value: Any) -> dict[str, Any]:
     }
 
 
-# Writing
-# -------
+# ---- Writing ----
 
 
 def write(value: Any, held: dict[Any, Any]) -> None:
@@ -300,8 +298,7 @@ def _write_names(value: Any, held: dict[str, Any]) -> None:
             del table[name]
 
 
-# Following references
-# --------------------
+# ---- Following references ----
 
 
 # The attributes by which immutable objects refer to others.

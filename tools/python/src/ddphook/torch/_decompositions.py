@@ -40,28 +40,22 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
         _aten.nll_loss_backward.default: _nll_loss_backward,
-        _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
         _aten.avg_pool2d_backward.default: _avg_pool2d_backward,
         _private.adaptive_avg_pool2d_backward: _adaptive_avg_pool2d_backward,
         _aten.scatter_add.default: _scatter_add,
         _aten.scatter.src: _scatter,
-        _aten.index_add.default: _index_add,
         _aten.index_put.default: _index_put,
         _aten.maximum.default: _maximum,
         _aten.minimum.default: _minimum,
         **dict.fromkeys((_aten.clamp.default, _aten.clamp.Tensor), _clamp),
-        **dict.fromkeys((_aten.clamp_min.default, _aten.clamp_min.Tensor), _maximum),
-        **dict.fromkeys((_aten.clamp_max.default, _aten.clamp_max.Tensor), _minimum),
         _aten.hardtanh.default: lambda self, low=-1, high=1: _clamp(self, low, high),
-        _aten.floor_divide.default: _divided_down,
         _aten.div.Tensor_mode: _divided,
-        _aten.div.Scalar_mode: _divided,
         **{
             getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
             for name in ("eq", "ne", "lt", "le", "gt", "ge")
         },
-        **get_decompositions([_private.weight_norm, _aten.gelu.default]),
+        **get_decompositions([_aten.gelu.default]),
         _private.weight_norm_backward: _weight_norm_backward,
     }
 
@@ -117,14 +111,12 @@ def _as_tensor(value: Tensor | float, like: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else like.new_full((), value)
 
 
-def _divided(self: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Any:
-    return _divided_down(self, other) if rounding_mode == "floor" else NotImplemented
-
-
 @_of_floats
-def _divided_down(self: Tensor, other: Tensor | float) -> Any:
+def _divided(self: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Any:
     """Returns the largest integer not above the exact quotient: torch-mlir rounds the
     quotient first, so that 0.7 // 0.1 becomes 7."""
+    if rounding_mode != "floor":
+        return NotImplemented
     other = _as_tensor(other, self)
     quotient = self / other
     down = torch.round((self - torch.remainder(self, other)) / other)
@@ -187,14 +179,12 @@ def _convolution_backward(
         )
     given = (_by_axis(numbers, axes) for numbers in (stride, padding, dilation))
     places = _Places(weight.shape[2:], *given)
-    if transposed:
-        # It maps the result of another convolution to that convolution's image.
-        how = (*places[1:], False, [0] * axes, groups)
-        of_input = _aten.convolution(grad_output, weight, None, *how)
-        of_weight = _weight_gradient(self, grad_output, weight, places, groups)
-    else:
-        of_input = _image_gradient(grad_output, self, weight, places, groups)
-        of_weight = _weight_gradient(grad_output, self, weight, places, groups)
+    # A transposed convolution maps the result of another one to that one's image.
+    image, result = (grad_output, self) if transposed else (self, grad_output)
+    rest = [places.rest(i, image.shape[2 + i], result.shape[2 + i]) for i in range(axes)]
+    how = (*places[1:], not transposed, [0] * axes if transposed else rest, groups)
+    of_input = _aten.convolution(grad_output, weight, None, *how)
+    of_weight = _weight_gradient(result, image, weight, places, groups)
     gradients = of_input, of_weight, grad_output.sum([0, *range(2, self.dim())])
     return tuple(g if asked else None for g, asked in zip(gradients, output_mask))
 
@@ -203,22 +193,6 @@ def _grouped(values: Tensor, groups: int) -> Tensor:
     """Returns the values as [group, channel, number of the result]."""
     values = values.flatten(2).unflatten(1, (groups, -1))
     return values.permute(1, 2, 0, 3).flatten(2)
-
-
-def _image_gradient(
-    grad_output: Tensor, image: Tensor, weight: Tensor, places: _Places, groups: int
-) -> Tensor:
-    """Adds the products of the gradient and the kernel at each position."""
-    gradient = _grouped(grad_output, groups)
-
-    def part(*position: int) -> Tensor:
-        index: Any = (..., *position)
-        kernel = weight[index].reshape(groups, -1, weight.shape[1])
-        values = torch.bmm(kernel.transpose(1, 2), gradient)
-        values = values.unflatten(2, (grad_output.shape[0], -1)).permute(2, 0, 1, 3)
-        return values.flatten(1, 2).unflatten(2, grad_output.shape[2:])
-
-    return places.sum_of(part, image)
 
 
 def _weight_gradient(
@@ -257,22 +231,6 @@ def _nll_loss_backward(
         factor = factor * weight
     counts = _one_hot(target, self.shape[1]) & (target != ignore_index).unsqueeze(1)
     return torch.where(counts, -factor, torch.zeros_like(self))
-
-
-def _embedding_dense_backward(
-    grad_output: Tensor,
-    indices: Tensor,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-) -> Tensor:
-    if scale_grad_by_freq:
-        raise UnsupportedError("expected an embedding without scale_grad_by_freq")
-    chosen = _one_hot(indices.flatten(), num_weights)
-    if padding_idx >= 0:
-        chosen = chosen & (indices != padding_idx).flatten().unsqueeze(1)
-    rows = grad_output.reshape(-1, grad_output.shape[-1])
-    return chosen.to(rows.dtype).t() @ rows
 
 
 def _max_pool2d_backward(
@@ -361,18 +319,6 @@ def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @_of_floats
-def _index_add(
-    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
-) -> Tensor:
-    if self.dim() == 0:
-        return NotImplemented
-    rows = source.movedim(dim, 0).reshape(index.numel(), -1)
-    sums = _one_hot(index.flatten(), self.shape[dim]).to(self.dtype).t() @ rows
-    sums = sums.reshape(self.movedim(dim, 0).shape).movedim(0, dim)
-    return self + alpha * sums
-
-
-@_of_floats
 def _index_put(
     self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -386,7 +332,9 @@ def _index_put(
     flat = *self.shape[:dim], index.numel(), *self.shape[dim + 1 :]
     size = self.shape[dim]
     index = torch.where(index < 0, index + size, index).flatten()
-    return _index_add(self, dim, index, values.expand(shape).reshape(flat))
+    rows = values.expand(shape).reshape(flat).movedim(dim, 0).reshape(index.numel(), -1)
+    sums = _one_hot(index, size).to(self.dtype).t() @ rows
+    return self + sums.reshape(self.movedim(dim, 0).shape).movedim(0, dim)
 
 
 def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -449,6 +397,11 @@ class _Places(NamedTuple):
     def first(self, axis: int, position: int) -> int:
         """Returns where the first result has a kernel position."""
         return position * self.dilation[axis] - self.padding[axis]
+
+    def rest(self, axis: int, image: int, results: int) -> int:
+        """Returns the number of positions in an image after those of the last result."""
+        last = self.first(axis, self.kernel[axis] - 1) + (results - 1) * self.stride[axis]
+        return image + self.padding[axis] - 1 - last
 
     def sum_of(self, part: Callable[..., Tensor], image: Tensor) -> Tensor:
         """Returns an image's gradient: the sum of its parts by kernel position."""

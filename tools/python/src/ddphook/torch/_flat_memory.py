@@ -29,7 +29,8 @@ def flat_array(
     sizes = [gradient.numel() for gradient in gradients]
     whole = make(flat_size(sum(sizes)), dtype=gradients[0].dtype)
     places = [
-        _alone(part.view(gradient.shape))
+        # Has the same memory, which it keeps alive.
+        dlpack.from_dlpack(dlpack.to_dlpack(part.view(gradient.shape)))
         if gradient.numel() > 0
         else torch.empty_like(gradient, device=whole.device)
         for gradient, part in zip(gradients, whole[: sum(sizes)].split(sizes))
@@ -50,11 +51,6 @@ def scattered_arrays(
     torch.cat(columns, 1, out=whole.view(parts, -1))
     part, places = flat_array(make, [each[: len(each) // parts] for each in gradients])
     return [whole, part], places
-
-
-def _alone(part: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor with a separate storage of the same memory, which it keeps alive."""
-    return dlpack.from_dlpack(dlpack.to_dlpack(part))
 
 
 class FlatMemory:

@@ -24,7 +24,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-from ddphook import _compiler
+from ddphook import compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
 from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
@@ -292,7 +292,7 @@ def check_scatters(pipeline: str, advice: str = "", own_hook: str | None = None)
     groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, 2)
     text = whole.text(groups, lambda name: own_hook if name == "b" else None)
     try:
-        return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+        return compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise UnsupportedError(
             f"a reduce-scatter cannot have this hook: {error}{advice}"
@@ -304,7 +304,7 @@ def _check_values(hook: Hook) -> str:
     the compiled example."""
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
     try:
-        return _compiler.transform_module(text, f"ddp-pipeline{{{hook.for_modules()}}}")
+        return compiler.transform_module(text, f"ddp-pipeline{{{hook.for_modules()}}}")
     except CompileError as error:
         raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 

@@ -122,6 +122,8 @@ class Lowering:
 
     def _call_collectives(self) -> None:
         """Turns collectives into calls of functions whose attributes describe them."""
+        from torch_mlir.dialects import func
+
         ir = self._ir
         starts = (n for n in self._graph.nodes if started(n) is not None)
         for number, op in enumerate(list(self._operations())):
@@ -141,28 +143,14 @@ class Lowering:
                     if not isinstance(value, torch.fx.Node):
                         fx[key] = self._attribute(value)
                 fx["names"] = self._attribute([self._names.get(node, "")])
-            results = [value.type for value in op.results]
-            type_ = ir.FunctionType.get([value.type for value in tensors], results)
+            type_ = [value.type for value in tensors], [value.type for value in op.results]
             name = f"{target.removeprefix(_PREFIX)}_{number}"
             with op.location:
                 with ir.InsertionPoint.at_block_begin(self._module.body):
-                    ir.Operation.create(
-                        "func.func",
-                        attributes={
-                            "sym_name": ir.StringAttr.get(name),
-                            "sym_visibility": ir.StringAttr.get("private"),
-                            "function_type": ir.TypeAttr.get(type_),
-                            "fx": ir.DictAttr.get(fx),
-                        },
-                        regions=1,
-                    )
+                    function = func.FuncOp(name, type_, visibility="private")
+                    function.attributes["fx"] = ir.DictAttr.get(fx)
                 with ir.InsertionPoint(op):
-                    call = ir.Operation.create(
-                        "func.call",
-                        results=results,
-                        operands=tensors,
-                        attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
-                    )
+                    call = func.CallOp(function, tensors)
             for old, new in zip(op.results, call.results):
                 old.replace_all_uses_with(new)
             op.erase()

@@ -39,7 +39,7 @@ class Modules:
         self._context = context
         self._device = device
         self._watch = Watch(device)
-        self._is_rate_checked = not _rate.is_meant_to_compress(hook.pipeline())
+        self._is_rate_checked = False
         self._hook = hook
         self._groups = groups
         self._loaded: dict[AnyLayout, _runtime.Module] = {}
@@ -71,7 +71,9 @@ class Modules:
         if module is None:
             module = self._load(layout)
         elif is_final and not self._is_rate_checked:
-            self._check_rate()
+            # A bucket runs again, so that all buckets are loaded.
+            self._is_rate_checked = True
+            _rate.warn_of_waste(self._hook.pipeline(), self.buckets())
         if self._foreign and is_final:
             self._place_foreign(layout, module)
         # Without a warm start, modules draw from the hook's generator in every step.
@@ -154,15 +156,6 @@ class Modules:
                 "powersgd.error": dict(state.error_dict),
                 "powersgd.q": dict(state.q_memory_dict),
             }
-
-    def _check_rate(self) -> None:
-        """Warns once if the hook saves too few bytes over all buckets.
-
-        Called when a bucket runs again; all buckets are then loaded.
-        """
-        self._is_rate_checked = True
-        if reason := _rate.find_waste_of_buckets(self.buckets()):
-            _log.warning("with %s: %s", self._hook.pipeline(), reason)
 
     @property
     def _draws_in_steps(self) -> bool:

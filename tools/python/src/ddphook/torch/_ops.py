@@ -83,7 +83,12 @@ def quoted(module: str) -> str:
 
 
 def close() -> None:
-    """Does what ``ddphook.torch.close`` documents."""
+    """Leaves the jobs of all compiled steps and frees their memory.
+
+    Collective. A step that runs afterwards starts again, without its states. If it
+    is not called, the same happens when the process exits. After leaving the jobs,
+    raises a device's failure that no step has raised.
+    """
     try:
         _session.close_all()
     finally:

@@ -103,8 +103,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-# Modules and tensors
-# -------------------
+# ---- Modules and tensors ----
 
 # What `torch.compile` adds to the names of a module's parameters, and the attributes by
 # which its results have the module and the function.
@@ -151,8 +150,7 @@ def is_expanded(tensor: torch.Tensor) -> bool:
     return torch._debug_has_internal_overlap(tensor) == 1
 
 
-# DistributedDataParallel and process groups
-# ------------------------------------------
+# ---- DistributedDataParallel and process groups ----
 
 # Returns the list of a model's communication hooks, each with its state.
 comm_hooks = attrgetter("_comm_hooks")
@@ -200,8 +198,7 @@ def groups() -> list[tuple[str, int, str]]:
     return sorted((n, g.size(), dist.get_backend(g)) for g, n in c10d._world.pg_names.items())
 
 
-# Sharded models
-# --------------
+# ---- Sharded models ----
 
 # The name that activation checkpointing adds to those of a module's parameters.
 CHECKPOINTED = "_checkpoint_wrapped_module"
@@ -268,8 +265,7 @@ def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-# Optimizers
-# ----------
+# ---- Optimizers ----
 
 OPTIMIZER_HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
 
@@ -290,8 +286,7 @@ def keep_scheduler_mark(old: Any, new: Any) -> None:
         new._wrapped_by_lr_sched = True
 
 
-# The profiler
-# ------------
+# ---- The profiler ----
 
 
 def is_profiling() -> bool:
@@ -303,15 +298,13 @@ def end_record(record: Any, future: Any) -> Any:
     return record._call_end_callbacks_on_future(future)
 
 
-# Graphs
-# ------
+# ---- Graphs ----
 
 # Functional collectives, and their namespace.
 collectives = torch.ops._c10d_functional
 COLLECTIVES = collectives.name
 adaptive_avg_pool2d_backward = torch.ops.aten._adaptive_avg_pool2d_backward.default
 unsafe_view = torch.ops.aten._unsafe_view.default
-weight_norm = torch.ops.aten._weight_norm_interface.default
 weight_norm_backward = torch.ops.aten._weight_norm_interface_backward.default
 
 
@@ -331,8 +324,7 @@ def operator_name(target: Any) -> str:
     return getattr(target, "_opname", "")
 
 
-# torch.compile
-# -------------
+# ---- torch.compile ----
 
 
 def announces_backends() -> bool:

@@ -243,8 +243,6 @@ class Group(dist.ProcessGroup):
         copies: Sequence[tuple[torch.Tensor, torch.Tensor]],
     ) -> Work:
         """Starts a reduction of the first array, or a reduce-scatter to the second one."""
-        from ddphook.torch import _ops  # noqa: F401 - leaves the job when the process exits.
-
         if not self._is_usable:
             raise FailedPreconditionError("the process group was destroyed")
         kind, timeout = how

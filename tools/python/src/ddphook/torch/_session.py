@@ -231,16 +231,8 @@ class Session:
             return
         step = match[0]
         self._rated.add(step)
-        if not _rate.is_meant_to_compress(key.pipeline):
-            return
-        reason = _rate.find_waste_of_buckets(
-            bucket
-            for other, module in self._modules.items()
-            if other.owner.startswith(step)
-            for bucket in module.plan["buckets"]
-        )
-        if reason:
-            _log.warning("with %s: %s", key.pipeline, reason)
+        own = (module for k, module in self._modules.items() if k.owner.startswith(step))
+        _rate.warn_of_waste(key.pipeline, [b for module in own for b in module.plan["buckets"]])
 
     def _place(self, key: Key, module: _runtime.Module) -> None:
         """Gives a module the states that wait for it; collective if it has any."""
