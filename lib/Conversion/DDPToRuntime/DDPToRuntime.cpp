@@ -3,17 +3,14 @@
 // convert-ddp-to-runtime: converts operations on memory to runtime calls, and
 // everything that the runtime must know in advance to the plan.
 
-#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "RuntimeCalls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
-#include "ddphook/Conversion/DDPToRuntime/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -2,14 +2,10 @@
 //
 // ddp-export-stablehlo: exports modules with expanded hooks for XLA.
 
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
-
 #include "ExportFunction.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPORTSTABLEHLOPASS
-#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

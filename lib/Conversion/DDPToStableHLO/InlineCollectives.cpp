@@ -4,17 +4,14 @@
 // can be states. Upstream's inliner does more: it also removes functions that
 // only a stablehlo.composite refers to.
 
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Transforms/Inliner.h"
 #include "mlir/Transforms/InliningUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPINLINECOLLECTIVESPASS
-#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -6,7 +6,6 @@
 #include "../Utils/Accumulators.h"
 #include "../Utils/FoldLinalgMeans.h"
 #include "FXCollective.h"
-#include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
@@ -17,10 +16,8 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTFXPASS
-#include "ddphook/Conversion/FXToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -13,7 +13,7 @@
 #include "llvm/ADT/StringSwitch.h"
 
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOCONTROLFLOWPASS
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -12,7 +12,7 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 #define GEN_PASS_DEF_DDPCONVERTCHLOTOPKPASS
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

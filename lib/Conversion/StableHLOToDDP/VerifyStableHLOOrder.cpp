@@ -11,7 +11,7 @@
 #include "mlir/Transforms/RegionUtils.h"
 
 #define GEN_PASS_DEF_DDPVERIFYSTABLEHLOORDERPASS
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
