@@ -4,7 +4,7 @@
 // ddp.all_reduce.
 
 #include "../Utils/Accumulators.h"
-#include "../Utils/FoldLinalgMeans.h"
+#include "../Utils/Means.h"
 #include "FXCollective.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"

@@ -4,7 +4,7 @@
 // of upstream's partitioner to ddp, and parts of a grid of processes to process
 // groups.
 
-#include "../Utils/FoldLinalgMeans.h"
+#include "../Utils/Means.h"
 #include "../Utils/RankLists.h"
 #include "GridCollectives.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
