@@ -5,7 +5,6 @@
 
 #include "RuntimeCalls.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
 

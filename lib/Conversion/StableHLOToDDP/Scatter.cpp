@@ -6,11 +6,7 @@
 
 #include "StableHLO.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "llvm/ADT/StringExtras.h"
 
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOSCATTERPASS
 #include "ddphook/Conversion/Passes.h"
