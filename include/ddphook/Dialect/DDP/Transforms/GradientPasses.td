@@ -47,7 +47,7 @@ def DDPIsolateCollectivesPass : DDP_ModulePass<"ddp-isolate-collectives"> {
 
 def DDPWidenAccumulatorsPass : DDP_ModulePass<"ddp-widen-accumulators"> {
   let summary = "sum 16-bit numbers in f32";
-  let text = [{
+  let description = [{
     Frameworks sum f16 and bf16 in f32 and round once. The lowerings of their programs
     to linalg often sum in the type of the elements instead; in bf16 a sum of 2048 ones
     is then 256. In a module with the attribute `ddp.widen_accumulators`, which
@@ -63,39 +63,16 @@ def DDPWidenAccumulatorsPass : DDP_ModulePass<"ddp-widen-accumulators"> {
     by `tensor.insert` unchanged. A module without the attribute is computed as written.
 
     Pre-condition: tensors. Post-condition: the attribute is gone.
-  }];
-  let before = [{
-    module attributes {ddp.widen_accumulators} {
-      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
-        %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) dimensions = [0]
-        return %0 : tensor<bf16>
-      }
-    }
-  }];
-  let after = [{
-    module {
-      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
-        %0 = tensor.empty() : tensor<f32>
-        %1 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%zero : tensor<bf16>) outs(%0 : tensor<f32>) {
-        ^bb0(%in: bf16, %out: f32):
-          %5 = arith.extf %in : bf16 to f32
-          linalg.yield %5 : f32
-        } -> tensor<f32>
-        %2 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%x : tensor<8xbf16>) outs(%1 : tensor<f32>) {
-        ^bb0(%in: bf16, %out: f32):
-          %5 = arith.extf %in : bf16 to f32
-          %6 = arith.addf %out, %5 : f32
-          linalg.yield %6 : f32
-        } -> tensor<f32>
-        %3 = tensor.empty() : tensor<bf16>
-        %4 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%2 : tensor<f32>) outs(%3 : tensor<bf16>) {
-        ^bb0(%in: f32, %out: bf16):
-          %5 = arith.truncf %in : f32 to bf16
-          linalg.yield %5 : bf16
-        } -> tensor<bf16>
-        return %4 : tensor<bf16>
-      }
-    }
+
+    In outline:
+
+    ```
+    %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) …
+    // becomes
+    %1 = … arith.extf of %zero to f32
+    %2 = linalg.generic … ins(%x : tensor<8xbf16>) outs(%1 : tensor<f32>) { … arith.extf, arith.addf … }
+    %0 = … arith.truncf of %2 to bf16
+    ```
   }];
   let dialects = ["arith::Arith", "linalg::Linalg", "tensor::Tensor"];
 }
