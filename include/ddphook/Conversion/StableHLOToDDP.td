@@ -112,24 +112,18 @@ def DDPConvertStableHLOControlFlowPass
     Pre-condition: none. Post-condition: none of these operations is left.
   }];
   let before = [{
-    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
-      %0 = "stablehlo.if"(%which) ({
-        "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
-      }, {
-        "stablehlo.return"(%b) : (tensor<4xf32>) -> ()
-      }) : (tensor<i1>) -> tensor<4xf32>
-      return %0 : tensor<4xf32>
-    }
+    %0 = "stablehlo.if"(%which) ({
+      "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
+    }, {
+      "stablehlo.return"(%b) : (tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> tensor<4xf32>
   }];
   let after = [{
-    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
-      %extracted = tensor.extract %which[] : tensor<i1>
-      %0 = scf.if %extracted -> (tensor<4xf32>) {
-        scf.yield %a : tensor<4xf32>
-      } else {
-        scf.yield %b : tensor<4xf32>
-      }
-      return %0 : tensor<4xf32>
+    %extracted = tensor.extract %which[] : tensor<i1>
+    %0 = scf.if %extracted -> (tensor<4xf32>) {
+      scf.yield %a : tensor<4xf32>
+    } else {
+      scf.yield %b : tensor<4xf32>
     }
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
