@@ -143,16 +143,12 @@ def DDPVerifyStableHLOOrderPass : DDP_ModulePass<"ddp-verify-stablehlo-order"> {
     In this example the condition may differ between ranks. It is refused:
 
     ```mlir
-    ddp.process_group @dp size 2
-    func.func @step(%g: tensor<4xf32>, %stop: tensor<i1>) -> tensor<4xf32> {
-      %0 = "stablehlo.if"(%stop) ({
-        "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
-      }, {
-        %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to execute this operation equally often
-        "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
-      }) : (tensor<i1>) -> tensor<4xf32>
-      return %0 : tensor<4xf32>
-    }
+    %0 = "stablehlo.if"(%stop) ({
+      "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
+    }, {
+      %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to execute this operation equally often
+      "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> tensor<4xf32>
     ```
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor", "ub::UB"];

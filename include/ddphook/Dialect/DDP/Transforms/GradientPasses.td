@@ -183,40 +183,25 @@ def DDPVerifyOrderPass : DDP_ModulePass<"ddp-verify-order"> {
 
 def DDPExpandAveragesPass : DDP_ModulePass<"ddp-expand-averages"> {
   let summary = "expand averages of parameters to all-reduces";
-  let text = [{
+  let description = [{
     The `ddp.average`s of a block with the same group, period and warmup become one
     bucket, a counter, and an all-reduce that runs in the steps that the counter
     selects. The all-reduce replaces the last of the averages.
-  }];
-  let before = [{
+
+    In outline:
+
+    ```
     %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
-  }];
-  let after = [{
+    // becomes
     ddp.state @average0.iter : i64 replicated zero kind iteration
         role "average.iter" of [["step.arg0"]]
-    %n = ddp.load @average0.iter : i64
-    %one = arith.constant 1 : i64
-    %next = arith.addi %n, %one : i64
-    ddp.store %next, @average0.iter : i64
-    %warmup = arith.constant 0 : i64
-    %since = arith.subi %n, %warmup : i64
-    %warm = arith.cmpi sge, %n, %warmup : i64
-    %period = arith.constant 4 : i64
-    %rest = arith.remsi %since, %period : i64
-    %zero = arith.constant 0 : i64
-    %due = arith.cmpi eq, %rest, %zero : i64
-    %now = arith.andi %warm, %due : i1
+    … %now, from the loaded counter, which is stored plus one
     %w1 = scf.if %now -> (tensor<4x8xf32>) {
-      %b = ddp.pack %w : tensor<4x8xf32> -> !ddp.bucket<f32, [4x8]>
-      %r = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.allreduce}
-          : !ddp.bucket<f32, [4x8]>
-      %u = ddp.unpack %r : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-      %c = linalg.copy ins(%u : tensor<4x8xf32>) outs(%w : tensor<4x8xf32>)
-          -> tensor<4x8xf32>
-      scf.yield %c : tensor<4x8xf32>
+      … ddp.pack of %w, ddp.all_reduce mean, ddp.unpack, linalg.copy to %w
     } else {
       scf.yield %w : tensor<4x8xf32>
     }
+    ```
   }];
   let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg", "scf::SCF"];
 }
