@@ -242,11 +242,8 @@ struct ExpandAveragesPass
         keepMemory(op, dependents);
       }
     }
-    Operation *position = last;
-    for (Operation *op : moved) {
-      op->moveAfter(position);
-      position = op;
-    }
+    for (Operation *op : llvm::reverse(moved))
+      op->moveAfter(last);
   }
 
   /// The name of the tensor that each average averages.

@@ -167,11 +167,9 @@ bool MergeSet::merge() {
   for (scf::IfOp member : members)
     for (Value result : member.getResults())
       result.replaceAllUsesWith(merged.getResult(number++));
-  Operation *previous = merged;
-  for (Operation *op : ArrayRef(following).take_front(numBetween)) {
-    op->moveAfter(previous);
-    previous = op;
-  }
+  for (Operation *op :
+       llvm::reverse(ArrayRef(following).take_front(numBetween)))
+    op->moveAfter(merged);
   for (scf::IfOp member : members)
     member.erase();
   return true;
