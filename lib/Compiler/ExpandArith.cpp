@@ -77,9 +77,8 @@ void clearContract(CastOp op) {
     op.setFastmath(bitEnumClear(*flags, arith::FastMathFlags::contract));
 }
 
-class ExpandArithPass
+struct ExpandArithPass
     : public ddp::impl::DDPExpandArithPassBase<ExpandArithPass> {
-public:
   void runOnOperation() override {
     getOperation()->walk([](Operation *op) {
       if (auto extend = dyn_cast<arith::ExtFOp>(op))
