@@ -5,6 +5,8 @@
 
 #include "../Analysis/ProgramWalk.h"
 
+#include "mlir/IR/PatternMatch.h"
+
 #define GEN_PASS_DEF_DDPFOLDBRANCHESPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

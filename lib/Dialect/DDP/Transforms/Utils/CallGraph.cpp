@@ -5,6 +5,8 @@
 #include "CallGraph.h"
 #include "../../Analysis/SymbolRefs.h"
 
+#include "mlir/IR/PatternMatch.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
