@@ -5,10 +5,6 @@
 
 #pragma once
 
-#include "ddphook/Conversion/FXToDDP/FXToDDP.h"
-#include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
-#include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Pipelines/Pipelines.h"
 
 namespace mlir::ddp {
@@ -23,11 +19,6 @@ inline void registerAllDialects(DialectRegistry &registry) {
 inline void registerAllPasses() {
   registerDDPPasses();
   registerDDPConversionPasses();
-  registerDDPExportPasses();
-  registerDDPFXPasses();
-  registerDDPMPIPasses();
-  registerDDPShardPasses();
-  registerDDPStableHLOPasses();
   registerDDPPipelines();
 }
 

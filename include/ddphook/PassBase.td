@@ -15,11 +15,10 @@ class DDP_PassBase<string passArgument, string base>
   /// Code before the pass, and what it becomes.
   string before = "";
   string after = "";
-  /// Words after "Before" and "After", such as ", with `hook=fp16`".
+  /// Words after "Before", such as ", with `hook=fp16`".
   string beforeWith = "";
-  string afterWith = "";
   let description = text # "\n    Before" # beforeWith # ":\n\n    ```mlir" # before #
-                    "  ```\n\n    After" # afterWith # ":\n\n    ```mlir" # after #
+                    "  ```\n\n    After:\n\n    ```mlir" # after #
                     "  ```\n  ";
 
   /// The dialects of operations that the pass creates, such as "arith::Arith".

@@ -24,9 +24,8 @@ bool isInstruction(Operation *op) {
              math::SqrtOp, math::TruncOp>(op);
 }
 
-class ExpandDeviceMathPass
+struct ExpandDeviceMathPass
     : public ddp::impl::DDPExpandDeviceMathPassBase<ExpandDeviceMathPass> {
-public:
   void runOnOperation() override {
     // First expand functions that are composed of others.
     RewritePatternSet patterns(&getContext());

@@ -6,8 +6,6 @@
 
 #include "KernelTiles.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 

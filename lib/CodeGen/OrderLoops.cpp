@@ -110,8 +110,8 @@ void orderLoops(RewriterBase &rewriter, linalg::LinalgOp op) {
   (void)linalg::interchangeGenericOp(rewriter, generic, order);
 }
 
-class OrderLoopsPass : public ddp::impl::DDPOrderLoopsPassBase<OrderLoopsPass> {
-public:
+struct OrderLoopsPass
+    : public ddp::impl::DDPOrderLoopsPassBase<OrderLoopsPass> {
   void runOnOperation() override {
     SmallVector<linalg::LinalgOp> ops;
     getOperation().walk([&](linalg::LinalgOp op) {

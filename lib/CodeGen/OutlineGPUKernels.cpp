@@ -226,9 +226,8 @@ LogicalResult KernelMaker::make(ArrayRef<linalg::LinalgOp> group) {
 }
 
 namespace {
-class OutlineGPUKernelsPass
+struct OutlineGPUKernelsPass
     : public ddp::impl::DDPOutlineGPUKernelsPassBase<OutlineGPUKernelsPass> {
-public:
   void runOnOperation() override {
     if (!usesDeviceMemory(getOperation()))
       return;

@@ -132,7 +132,6 @@ static void addPasses(OpPassManager &pm) {
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
-  pm.addPass(ddp::createDDPRoundNarrowFloatsPass());
   pm.addPass(ddp::createDDPExpandArithPass());
   pm.addPass(createConvertMathToLLVMPass());
   ConvertFuncToLLVMPassOptions functionOptions;

@@ -303,9 +303,8 @@ Value ContractionEmitter::loadRhs(Value column,
 }
 
 namespace {
-class TileContractionsPass
+struct TileContractionsPass
     : public ddp::impl::DDPTileContractionsPassBase<TileContractionsPass> {
-public:
   using DDPTileContractionsPassBase::DDPTileContractionsPassBase;
 
   void runOnOperation() override {

@@ -3,8 +3,7 @@
 // Only writes text: EntryPoints.cpp determines the parameters, and
 // EmitEntryPoints.cpp emits functions that match them.
 
-#include "ddphook/Compiler/CHeaderEmitter.h"
-
+#include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "llvm/ADT/StringExtras.h"

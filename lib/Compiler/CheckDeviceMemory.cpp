@@ -35,9 +35,8 @@ bool passesOn(Operation *op) {
          op->hasTrait<OpTrait::IsTerminator>() || isMemoryEffectFree(op);
 }
 
-class CheckDeviceMemoryPass
+struct CheckDeviceMemoryPass
     : public ddp::impl::DDPCheckDeviceMemoryPassBase<CheckDeviceMemoryPass> {
-public:
   using DDPCheckDeviceMemoryPassBase::DDPCheckDeviceMemoryPassBase;
 
   void runOnOperation() override {

@@ -13,9 +13,8 @@
 using namespace mlir;
 
 namespace {
-class CheckLoweredPass
+struct CheckLoweredPass
     : public ddp::impl::DDPCheckLoweredPassBase<CheckLoweredPass> {
-public:
   void runOnOperation() override {
     llvm::SmallPtrSet<const void *, 8> reported;
     Operation *cast = nullptr;

@@ -15,8 +15,7 @@ using namespace mlir;
 static constexpr StringLiteral kImplementation = "MPI:Implementation";
 
 namespace {
-class CheckMPIPass : public ddp::impl::DDPCheckMPIPassBase<CheckMPIPass> {
-public:
+struct CheckMPIPass : public ddp::impl::DDPCheckMPIPassBase<CheckMPIPass> {
   void runOnOperation() override {
     markAllAnalysesPreserved();
     WalkResult found = getOperation().walk([](Operation *op) {

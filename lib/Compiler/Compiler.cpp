@@ -10,7 +10,7 @@
 #include "NativeTarget.h"
 #include "StageErrors.h"
 
-#include "ddphook/Compiler/CHeaderEmitter.h"
+#include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/IR/Verifier.h"

@@ -416,9 +416,8 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
 }
 
 namespace {
-class EmitEntryPointsPass
+struct EmitEntryPointsPass
     : public mlir::ddp::impl::DDPEmitEntryPointsPassBase<EmitEntryPointsPass> {
-public:
   using DDPEmitEntryPointsPassBase::DDPEmitEntryPointsPassBase;
 
   void runOnOperation() override {

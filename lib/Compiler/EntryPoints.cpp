@@ -35,10 +35,7 @@ std::string mlir::ddp::toCIdentifier(StringRef text) {
 
 std::string mlir::ddp::getEntrySymbol(StringRef moduleName,
                                       StringRef entryName) {
-  std::string result = moduleName.str() + "_";
-  for (char c : entryName)
-    result += llvm::isAlnum(c) ? c : '_';
-  return result;
+  return toCIdentifier((moduleName + "_" + entryName).str());
 }
 
 /// Returns true if an operation may write through `memref`. Follows it into

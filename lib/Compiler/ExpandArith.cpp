@@ -3,7 +3,8 @@
 // Upstream's arith-expand with two differences. It does not expand maximumf and
 // minimumf to a comparison and a selection, which treat -0 and +0 as equal;
 // LLVM's intrinsics order -0 first. And it expands casts from f64 to bf16, for
-// which LLVM would call a function that older compilers' libraries lack.
+// which LLVM would call a function that older compilers' libraries lack. First
+// it makes each operation on narrow floats round its result.
 
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
@@ -70,10 +71,22 @@ struct ExpandWideTruncF : public OpRewritePattern<arith::TruncFOp> {
   }
 };
 
-class ExpandArithPass
+template <typename CastOp>
+void clearContract(CastOp op) {
+  if (std::optional<arith::FastMathFlags> flags = op.getFastmath())
+    op.setFastmath(bitEnumClear(*flags, arith::FastMathFlags::contract));
+}
+
+struct ExpandArithPass
     : public ddp::impl::DDPExpandArithPassBase<ExpandArithPass> {
-public:
   void runOnOperation() override {
+    getOperation()->walk([](Operation *op) {
+      if (auto extend = dyn_cast<arith::ExtFOp>(op))
+        clearContract(extend);
+      else if (auto truncate = dyn_cast<arith::TruncFOp>(op))
+        clearContract(truncate);
+    });
+
     // This leaves a cast from f32, which the patterns below expand.
     RewritePatternSet wide(&getContext());
     wide.add<ExpandWideTruncF>(&getContext());

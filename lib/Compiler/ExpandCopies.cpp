@@ -20,9 +20,8 @@ bool isContiguous(MemRefType memref) {
           memref::isStaticShapeAndContiguousRowMajor(memref));
 }
 
-class ExpandCopiesPass
+struct ExpandCopiesPass
     : public ddp::impl::DDPExpandCopiesPassBase<ExpandCopiesPass> {
-public:
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     getOperation().walk([&](memref::CopyOp copy) {

@@ -95,9 +95,8 @@ private:
   Value handle, sizes, values, addresses;
 };
 
-class LaunchKernelsPass
+struct LaunchKernelsPass
     : public ddp::impl::DDPLaunchKernelsPassBase<LaunchKernelsPass> {
-public:
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto device = module.lookupSymbol<gpu::GPUModuleOp>(kDeviceModuleName);

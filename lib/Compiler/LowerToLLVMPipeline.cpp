@@ -49,7 +49,6 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
-  pm.addPass(createDDPRoundNarrowFloatsPass());
   pm.addPass(createDDPExpandArithPass());
   // Functions without an LLVM intrinsic become calls of the math library.
   pm.addPass(createConvertMathToLLVMPass());

@@ -96,9 +96,8 @@ private:
   llvm::StringMap<func::FuncOp> kernels;
 };
 
-class OutlineLinalgOpsPass
+struct OutlineLinalgOpsPass
     : public ddp::impl::DDPOutlineLinalgOpsPassBase<OutlineLinalgOpsPass> {
-public:
   using DDPOutlineLinalgOpsPassBase::DDPOutlineLinalgOpsPassBase;
 
   void runOnOperation() override {

@@ -5,8 +5,6 @@
 
 #include "ddphook/Pipelines/Pipelines.h"
 
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
-
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"

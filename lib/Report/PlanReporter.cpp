@@ -14,7 +14,6 @@
 #include "mlir/Pass/PassManager.h"
 
 #include <mutex>
-#include <set>
 
 using namespace mlir;
 using namespace mlir::ddp;

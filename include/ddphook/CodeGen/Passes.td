@@ -47,35 +47,19 @@ def DDPTileContractionsPass
 
 def DDPOrderLoopsPass : DDP_Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let summary = "Choose the innermost loop of linalg ops on memrefs";
-  let text = [{
+  let description = [{
     Turns linalg ops on memrefs into `linalg.generic` and makes the loop that LLVM
     vectorizes best the innermost one: a parallel loop over contiguous memory. The
     relative order of reduction loops never changes, so neither do the bits of the
     result.
-  }];
-  let beforeWith = ", a sum over rows with columns as the outer loop";
-  let before = [{
-    #in = affine_map<(d0, d1) -> (d1, d0)>
-    #out = affine_map<(d0, d1) -> (d0)>
-    linalg.generic {indexing_maps = [#in, #out],
-                    iterator_types = ["parallel", "reduction"]}
-        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
-      ^bb0(%x: f32, %sum: f32):
-        %next = arith.addf %sum, %x : f32
-        linalg.yield %next : f32
-    }
-  }];
-  let afterWith = ", whole rows are added";
-  let after = [{
-    #in = affine_map<(d0, d1) -> (d0, d1)>
-    #out = affine_map<(d0, d1) -> (d1)>
-    linalg.generic {indexing_maps = [#in, #out],
-                    iterator_types = ["reduction", "parallel"]}
-        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
-      ^bb0(%x: f32, %sum: f32):
-        %next = arith.addf %sum, %x : f32
-        linalg.yield %next : f32
-    }
+
+    In outline, for a sum over rows:
+
+    ```
+    linalg.generic {(d0, d1) -> (d1, d0), (d0, d1) -> (d0), ["parallel", "reduction"]} …
+    // becomes, adding whole rows,
+    linalg.generic {(d0, d1) -> (d0, d1), (d0, d1) -> (d1), ["reduction", "parallel"]} …
+    ```
   }];
   let dialects = ["linalg::Linalg"];
 }

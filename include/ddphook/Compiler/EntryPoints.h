@@ -9,8 +9,7 @@
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "llvm/ADT/SmallVector.h"
-#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <string>
 #include <utility>
@@ -82,5 +81,11 @@ std::string toCIdentifier(StringRef text);
 
 /// Returns the C function of an entry point of the module `moduleName`.
 std::string getEntrySymbol(StringRef moduleName, StringRef entryName);
+
+/// Writes the C header (also valid C++) of the module `name`: a function for
+/// each entry point, with the element types and shapes of its buffers, and the
+/// constant for ddphook_module_load(). The first line names `source`.
+void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
+                 const EntryPointTable &table);
 
 } // namespace mlir::ddp

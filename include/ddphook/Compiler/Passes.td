@@ -152,9 +152,13 @@ def DDPCheckDeviceMemoryPass : DDP_ModulePass<"ddp-check-device-memory"> {
   ];
 }
 
-def DDPRoundNarrowFloatsPass : DDP_Pass<"ddp-round-narrow-floats"> {
-  let summary = "Let every operation on a narrow float round its result";
+def DDPExpandArithPass : DDP_Pass<"ddp-expand-arith"> {
+  let summary = "Expand arithmetic that LLVM has no instruction for";
   let text = [{
+    Casts from and to bf16 become integer operations; a cast from f64 rounds only once.
+    Rounding divisions of integers become plain ones. `arith.maximumf` and
+    `arith.minimumf` are kept for LLVM's intrinsics, which order -0 before +0.
+
     `math-extend-to-supported-types` and `arith-emulate-unsupported-floats` compute
     f16 and bf16 in f32, and mark the casts around each operation `contract`, which
     allows omitting them between operations. This pass removes the mark, so that a
@@ -164,24 +168,8 @@ def DDPRoundNarrowFloatsPass : DDP_Pass<"ddp-round-narrow-floats"> {
     Pre-condition: runs directly after those two passes, before anything folds.
   }];
   let before = [{
-    %p = arith.truncf %0 fastmath<contract> : f32 to bf16
-    %1 = arith.extf %p fastmath<contract> : bf16 to f32
-  }];
-  let after = [{
-    %p = arith.truncf %0 fastmath<none> : f32 to bf16
-    %1 = arith.extf %p fastmath<none> : bf16 to f32
-  }];
-}
-
-def DDPExpandArithPass : DDP_Pass<"ddp-expand-arith"> {
-  let summary = "Expand arithmetic that LLVM has no instruction for";
-  let text = [{
-    Casts from and to bf16 become integer operations; a cast from f64 rounds only once.
-    Rounding divisions of integers become plain ones. `arith.maximumf` and
-    `arith.minimumf` are kept for LLVM's intrinsics, which order -0 before +0.
-  }];
-  let before = [{
     %e = arith.extf %x : bf16 to f32
+    %h = arith.truncf %e fastmath<contract> : f32 to f16
   }];
   let after = [{
     %i = arith.bitcast %x : bf16 to i16
@@ -189,6 +177,7 @@ def DDPExpandArithPass : DDP_Pass<"ddp-expand-arith"> {
     %c16 = arith.constant 16 : i32
     %s = arith.shli %w, %c16 : i32
     %e = arith.bitcast %s : i32 to f32
+    %h = arith.truncf %e fastmath<none> : f32 to f16
   }];
   let dialects = ["arith::Arith", "math::Math"];
 }

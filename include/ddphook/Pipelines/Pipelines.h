@@ -5,8 +5,7 @@
 
 #pragma once
 
-#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
+#include "ddphook/Conversion/Passes.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {

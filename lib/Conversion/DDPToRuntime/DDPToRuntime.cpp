@@ -3,17 +3,13 @@
 // convert-ddp-to-runtime: converts operations on memory to runtime calls, and
 // everything that the runtime must know in advance to the plan.
 
-#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "RuntimeCalls.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
-#include "ddphook/Conversion/DDPToRuntime/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -90,26 +86,6 @@ LogicalResult ConvertDDPToRuntimePass::checkSizes() {
   return success();
 }
 
-/// Removes the dialect's attributes from a function's arguments and results,
-/// all at once because each change copies the whole list.
-static void removeDDPAttrs(FunctionOpInterface function) {
-  auto filter = [](ArrayAttr lists) {
-    SmallVector<DictionaryAttr> kept;
-    for (auto attrs : lists.getAsRange<DictionaryAttr>()) {
-      SmallVector<NamedAttribute> others;
-      for (NamedAttribute attr : attrs)
-        if (!isa_and_nonnull<DDPDialect>(attr.getNameDialect()))
-          others.push_back(attr);
-      kept.push_back(DictionaryAttr::get(lists.getContext(), others));
-    }
-    return kept;
-  };
-  if (ArrayAttr attrs = function.getArgAttrsAttr())
-    function.setAllArgAttrs(filter(attrs));
-  if (ArrayAttr attrs = function.getResAttrsAttr())
-    function.setAllResultAttrs(filter(attrs));
-}
-
 /// Returns true if `op` becomes part of the plan.
 static bool isDeclaration(Operation *op) {
   return isa<ProcessGroupOp, BucketInfoOp, StateOp>(op);
@@ -121,12 +97,9 @@ void ConvertDDPToRuntimePass::cleanUp() {
       op.erase();
   getOperation()->removeAttr(DDPDialect::kHookAttrName);
   getOperation().walk<WalkOrder::PreOrder>([](Operation *op) {
-    auto function = dyn_cast<FunctionOpInterface>(op);
-    if (!function)
+    if (!isa<FunctionOpInterface>(op))
       return WalkResult::advance();
-    function->removeAttr(DDPDialect::kHookAttrName);
-    function->removeAttr(DDPDialect::kResultArgumentsAttrName);
-    removeDDPAttrs(function);
+    removeDDPAttrs(op);
     return WalkResult::skip();
   });
 }

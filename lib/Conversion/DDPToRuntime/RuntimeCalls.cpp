@@ -7,6 +7,7 @@
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
+#include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -15,7 +16,8 @@ using namespace mlir::ddp;
 
 CallLowering::CallLowering(ModuleOp module, LLVM::GlobalOp handleSlot,
                            PlanContents &plan)
-    : module(module), handleSlot(handleSlot), plan(plan) {
+    : module(module), handleSlot(handleSlot), plan(plan),
+      typeConverter(module.getContext()) {
   for (auto [number, group] : llvm::enumerate(plan.groups))
     groupNumbers[group.getSymName()] = number;
   for (auto [number, state] : llvm::enumerate(plan.states))
@@ -115,11 +117,8 @@ ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
 }
 
 /// Returns the module's handle, loaded once at a function's entry.
-Value CallLowering::getHandle(OpBuilder &builder) {
-  Operation *parent = builder.getInsertionBlock()->getParentOp();
-  auto function = parent->getParentOfType<FunctionOpInterface>();
-  if (!function)
-    function = cast<FunctionOpInterface>(parent);
+Value CallLowering::getHandle(Operation *op) {
+  auto function = op->getParentOfType<FunctionOpInterface>();
   Value &handle = handles[function];
   if (!handle) {
     OpBuilder atEntry =
@@ -158,28 +157,9 @@ Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
 /// descriptor because the memref dialect cannot make one from an address.
 Value CallLowering::createMemRef(OpBuilder &builder, Location loc,
                                  Value pointer, MemRefType type) {
-  MLIRContext *context = builder.getContext();
-  Type i64 = builder.getI64Type();
-  SmallVector<Type> fields = {pointer.getType(), pointer.getType(), i64};
-  if (type.getRank() > 0)
-    fields.append(2, LLVM::LLVMArrayType::get(i64, type.getRank()));
-  auto descriptorType = LLVM::LLVMStructType::getLiteral(context, fields);
-  Value descriptor = LLVM::PoisonOp::create(builder, loc, descriptorType);
-  auto insert = [&](Value value, ArrayRef<int64_t> position) {
-    descriptor =
-        LLVM::InsertValueOp::create(builder, loc, descriptor, value, position);
-  };
-  insert(pointer, {0});
-  insert(pointer, {1});
-  insert(getInteger(builder, loc, 0, 64), {2});
-  int64_t stride = 1;
-  for (int64_t i = type.getRank() - 1; i >= 0; --i) {
-    insert(getInteger(builder, loc, type.getDimSize(i), 64), {3, i});
-    insert(getInteger(builder, loc, stride, 64), {4, i});
-    stride *= type.getDimSize(i);
-  }
-  return UnrealizedConversionCastOp::create(builder, loc, TypeRange(type),
-                                            descriptor)
+  Value descriptor = MemRefDescriptor::fromStaticShape(
+      builder, loc, typeConverter, type, pointer);
+  return UnrealizedConversionCastOp::create(builder, loc, type, descriptor)
       .getResult(0);
 }
 
@@ -199,14 +179,9 @@ LogicalResult CallLowering::convert(ViewOp op) {
   if (auto outer = op.getSource().getDefiningOp<memref::ViewOp>()) {
     int64_t bytes = op.getOffset() * (type.getElementTypeBitWidth() / 8);
     Value shift = outer.getByteShift();
-    if (bytes != 0) {
-      if (std::optional<int64_t> constant = getConstantIntValue(shift))
-        shift = arith::ConstantIndexOp::create(builder, loc, *constant + bytes);
-      else
-        shift = arith::AddIOp::create(
-            builder, loc, shift,
-            arith::ConstantIndexOp::create(builder, loc, bytes));
-    }
+    if (bytes != 0)
+      shift = builder.createOrFold<arith::AddIOp>(
+          loc, shift, arith::ConstantIndexOp::create(builder, loc, bytes));
     op.replaceAllUsesWith(memref::ViewOp::create(builder, loc, type,
                                                  outer.getSource(), shift,
                                                  ValueRange())

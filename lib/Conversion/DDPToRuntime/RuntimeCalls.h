@@ -9,6 +9,7 @@
 
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
+#include "mlir/Conversion/LLVMCommon/TypeConverter.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 
@@ -38,7 +39,6 @@ public:
 
 private:
   /// Creates the calls; lower() erases the operation.
-  LogicalResult convert(FlatAddOp op);
   LogicalResult convert(FlatAllReduceStartOp op);
   LogicalResult convert(FlatExchangeStartOp op);
   template <typename OpTy>
@@ -48,6 +48,8 @@ private:
     return convertCollective(op, op.getDestination());
   }
   LogicalResult convert(ArenaOp op);
+  LogicalResult convert(FlatAddOp op);
+  LogicalResult convert(FlatSubOp op);
   LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
   LogicalResult convert(IsFiniteOp op);
@@ -61,7 +63,6 @@ private:
   LogicalResult convert(FlatScaleOp op);
   LogicalResult convert(StateBufferOp op);
   LogicalResult convert(FlatSparsifyOp op);
-  LogicalResult convert(FlatSubOp op);
   LogicalResult convert(ViewOp op);
   LogicalResult convert(FlatWaitOp op);
   LogicalResult convert(linalg::CopyOp op);
@@ -92,7 +93,7 @@ private:
     OpBuilder builder(op);
     ((arguments.value = getPointer(builder, op->getLoc(), arguments.value)),
      ...);
-    return function.call(builder, op->getLoc(), module, getHandle(builder),
+    return function.call(builder, op->getLoc(), module, getHandle(op),
                          arguments...);
   }
   /// Calls a function that measures what `op` loses of a bucket, if a hook says
@@ -111,7 +112,7 @@ private:
       call(op, function, *bucket, arguments...);
     return bucket;
   }
-  Value getHandle(OpBuilder &builder);
+  Value getHandle(Operation *op);
   LogicalResult checkAssignment(Operation *op, AssignmentAttr assignment);
 
   Value getPointer(OpBuilder &builder, Location loc, Value memref);
@@ -127,6 +128,7 @@ private:
   ModuleOp module;
   LLVM::GlobalOp handleSlot;
   PlanContents &plan;
+  LLVMTypeConverter typeConverter;
   /// The handle, loaded once in each function.
   llvm::DenseMap<Operation *, Value> handles;
   /// Numbers in the plan.

@@ -2,14 +2,10 @@
 //
 // ddp-export-stablehlo: exports modules with expanded hooks for XLA.
 
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
-
 #include "ExportFunction.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPORTSTABLEHLOPASS
-#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -61,30 +57,6 @@ static LogicalResult checkCalls(ModuleOp module) {
       return failure();
   }
   return success();
-}
-
-/// Removes the dialect's attributes, which StableHLO's parser does not know.
-static void eraseAttributes(ModuleOp module) {
-  auto isOurs = [](NamedAttribute attribute) {
-    return attribute.getName().strref().starts_with("ddp.");
-  };
-  module.walk([&](Operation *op) {
-    for (NamedAttribute attribute : llvm::to_vector(op->getDiscardableAttrs()))
-      if (isOurs(attribute))
-        op->removeDiscardableAttr(attribute.getName());
-    auto function = dyn_cast<FunctionOpInterface>(op);
-    if (!function)
-      return;
-    for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      for (NamedAttribute attribute : llvm::to_vector(function.getArgAttrs(i)))
-        if (isOurs(attribute))
-          function.removeArgAttr(i, attribute.getName());
-    for (unsigned i = 0; i < function.getNumResults(); ++i)
-      for (NamedAttribute attribute :
-           llvm::to_vector(function.getResultAttrs(i)))
-        if (isOurs(attribute))
-          function.removeResultAttr(i, attribute.getName());
-  });
 }
 
 namespace {
@@ -146,7 +118,8 @@ struct ExportStableHLOPass
              << manifest.functions.front().first << "; set manifest";
     for (Operation *symbol : symbols)
       symbol->erase();
-    eraseAttributes(module);
+    // StableHLO's parser does not know them.
+    module.walk([](Operation *op) { removeDDPAttrs(op); });
     return success();
   }
 };

@@ -4,17 +4,11 @@
 // can be states. Upstream's inliner does more: it also removes functions that
 // only a stablehlo.composite refers to.
 
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
+#include "../Utils/InlineFunctions.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Transforms/Inliner.h"
-#include "mlir/Transforms/InliningUtils.h"
-
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPINLINECOLLECTIVESPASS
-#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -25,7 +19,10 @@ struct InlineCollectivesPass
   void runOnOperation() override {
     ModuleOp module = getOperation();
     llvm::StringMap<unsigned> uses = countNames(module);
-    if (failed(inlineAll(module)))
+    auto isOurs = [](Operation *op) {
+      return isa_and_nonnull<DDPDialect>(op->getDialect());
+    };
+    if (failed(inlineFunctionsWith(module, isOurs, "collectives")))
       return signalPassFailure();
     renameCopies(module, uses);
   }
@@ -56,60 +53,6 @@ struct InlineCollectivesPass
       taken[unique] = 1;
       op.setGradientName(unique);
     });
-  }
-
-  static LogicalResult inlineAll(ModuleOp module) {
-    int64_t numCloned = 0;
-    // After inlining, the callers contain collectives.
-    while (true) {
-      llvm::MapVector<func::CallOp, func::FuncOp> calls;
-      module.walk([&](func::CallOp call) {
-        auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
-        if (callee && hasDDPOps(callee))
-          calls[call] = callee;
-      });
-      if (calls.empty())
-        return success();
-      llvm::SetVector<Operation *> callees;
-      for (auto &[call, callee] : calls) {
-        callee.walk([&](Operation *) { ++numCloned; });
-        if (failed(checkSize(call, numCloned)) ||
-            failed(inlineOne(call, callee)))
-          return failure();
-        callees.insert(callee);
-      }
-      for (Operation *callee : callees)
-        if (cast<func::FuncOp>(callee).isPrivate() &&
-            SymbolTable::symbolKnownUseEmpty(callee, module))
-          callee->erase();
-    }
-  }
-
-  /// A chain of functions, each calling the next twice, grows exponentially.
-  static LogicalResult checkSize(func::CallOp call, int64_t numCloned) {
-    constexpr int64_t maxCloned = 1 << 18;
-    if (numCloned <= maxCloned)
-      return success();
-    return call.emitOpError()
-           << "expected at most " << maxCloned
-           << " more operations after functions with collectives are inlined";
-  }
-
-  static LogicalResult inlineOne(func::CallOp call, func::FuncOp callee) {
-    if (callee->isProperAncestor(call))
-      return call.emitOpError() << "expected no recursion in a function with "
-                                   "collectives, @"
-                                << callee.getSymName();
-    InlinerInterface interface(call.getContext());
-    InlinerConfig config;
-    if (!callee.getBody().hasOneBlock() ||
-        failed(inlineCall(interface, config.getCloneCallback(), call, callee,
-                          callee.getCallableRegion())))
-      return call.emitOpError() << "expected a call that can be inlined, since "
-                                   "there are collectives in @"
-                                << callee.getSymName();
-    call.erase();
-    return success();
   }
 };
 } // namespace

@@ -37,10 +37,12 @@ private:
     StringRef kind = isa<FloatType>(type) ? "float" : "int";
     return (kind + Twine(type.getIntOrFloatBitWidth())).str();
   }
-  void writeNames(Attribute names) {
-    if (names)
-      for (auto name : cast<ArrayAttr>(names).getAsRange<StringAttr>())
-        json.value(name.getValue());
+  static llvm::json::Array getNames(Attribute names) {
+    if (!names)
+      return {};
+    return llvm::json::Array(
+        llvm::map_range(cast<ArrayAttr>(names).getAsRange<StringAttr>(),
+                        [](StringAttr name) { return name.getValue(); }));
   }
   void writeState(StateOp state);
   void writeInit(StateOp state);
@@ -69,10 +71,7 @@ void ManifestWriter::writeInit(StateOp state) {
     number += other.getGeneratorAttr() == state.getGeneratorAttr();
   }
   json.attribute("number", number);
-  json.attributeArray("draws", [&] {
-    for (int64_t draw : state.getDrawsAttr().asArrayRef())
-      json.value(draw);
-  });
+  json.attribute("draws", llvm::json::Array(state.getDrawsAttr().asArrayRef()));
 }
 
 void ManifestWriter::writeState(StateOp state) {
@@ -80,17 +79,14 @@ void ManifestWriter::writeState(StateOp state) {
   json.object([&] {
     json.attribute("name", state.getSymName());
     json.attribute("dtype", getDtype(type.getElementType()));
-    json.attributeArray("shape", [&] {
-      for (int64_t size : type.getShape())
-        json.value(size);
-    });
+    json.attribute("shape", llvm::json::Array(type.getShape()));
     json.attribute("placement", stringifyStatePlacement(state.getPlacement()));
     json.attributeObject("init", [&] { writeInit(state); });
     json.attribute("role", state.getRole().value_or(""));
     json.attributeArray("gradients", [&] {
       if (ArrayAttr lists = state.getGradientsAttr())
         for (Attribute names : lists)
-          json.array([&] { writeNames(names); });
+          json.value(getNames(names));
     });
     json.attribute("under", state.getMethod().value_or(""));
   });
@@ -104,8 +100,7 @@ void ManifestWriter::writeBucket(BucketInfoOp bucket) {
     json.attribute("hook", hook);
     json.attribute("reduction", stringifyReduction(bucket.getReduction()));
     json.attribute("group", bucket.getGroup());
-    json.attributeArray("gradients",
-                        [&] { writeNames(bucket.getGradientsAttr()); });
+    json.attribute("gradients", getNames(bucket.getGradientsAttr()));
     json.attribute("elements",
                    cast<BucketType>(bucket.getType()).getNumElements());
     json.attribute(

@@ -4,23 +4,16 @@
 // ddp.all_reduce.
 
 #include "../Utils/Accumulators.h"
-#include "../Utils/FoldLinalgMeans.h"
+#include "../Utils/Means.h"
 #include "FXCollective.h"
-#include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTFXPASS
-#include "ddphook/Conversion/FXToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -3,18 +3,14 @@
 // ddp-import-mpi: converts all-reduces over MPI's world to ddp.all_reduce and
 // removes MPI's setup and teardown.
 
-#include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MPI/IR/MPI.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTMPIPASS
-#include "ddphook/Conversion/MPIToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

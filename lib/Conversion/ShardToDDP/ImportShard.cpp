@@ -4,21 +4,16 @@
 // of upstream's partitioner to ddp, and parts of a grid of processes to process
 // groups.
 
-#include "../Utils/FoldLinalgMeans.h"
+#include "../Utils/Means.h"
 #include "../Utils/RankLists.h"
 #include "GridCollectives.h"
-#include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTSHARDPASS
-#include "ddphook/Conversion/ShardToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -11,7 +11,7 @@
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

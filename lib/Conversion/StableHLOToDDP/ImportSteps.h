@@ -47,10 +47,8 @@ std::string readExchange(Exchange &exchange, const ReplicaGroups &groups);
 void importExchange(const Exchange &exchange, ProcessGroupOp group,
                     Attribute hook);
 
-/// Turns `reduction`, a sum over groups of `size` ranks, into a mean and
-/// removes the division if its operand or all uses of its result are divided by
-/// exactly `size`: JAX has no all-reduce that computes a mean. Returns true if
-/// it did; a remark reports other divisors.
+/// Calls `foldMean` with StableHLO's operations: JAX has no all-reduce that
+/// computes a mean.
 bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
 
 /// Names `reductions` without a name after the first result that is computed

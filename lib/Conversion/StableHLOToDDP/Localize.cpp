@@ -5,12 +5,12 @@
 // be a result of a manual computation or an argument of the function, and may
 // only be an operand of a manual computation or a result of the function.
 
+#include "../Utils/InlineFunctions.h"
 #include "ImportSteps.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -18,104 +18,6 @@ using namespace mlir::ddp;
 static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
 static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
-
-namespace {
-/// Inlines calls of functions with manual computations, because different calls
-/// may pass shards of different tensors to one manual computation.
-class Inliner {
-public:
-  explicit Inliner(ModuleOp module) : module(module) {}
-  LogicalResult run();
-
-private:
-  /// Inlines into `function`. Returns true if it contains a manual computation.
-  FailureOr<bool> visit(func::FuncOp function);
-  LogicalResult inlineCall(func::CallOp call, func::FuncOp callee);
-
-  enum class State { InProgress, HasNone, HasSome };
-  ModuleOp module;
-  int64_t numCloned = 0;
-  SymbolTableCollection symbols;
-  llvm::DenseMap<Operation *, State> states;
-  SetVector<Operation *> inlined;
-};
-} // namespace
-
-LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
-  Block &body = callee.getBody().front();
-  auto *terminator = body.empty() ? nullptr : &body.back();
-  if (!callee.getBody().hasOneBlock() ||
-      !isa_and_nonnull<func::ReturnOp>(terminator))
-    return call.emitOpError()
-           << "expected a function of one block, since it has a '"
-           << kManualComputation << "'";
-  // Unregistered dialects' operations may contain calls that were not verified.
-  if (call.getCalleeType() != callee.getFunctionType())
-    return call.emitOpError() << "expected the types of its callee, but got "
-                              << call.getCalleeType();
-  // A chain of functions, each calling the next twice, grows exponentially.
-  constexpr int64_t maxCloned = 1 << 18;
-  callee.walk([&](Operation *) { ++numCloned; });
-  if (numCloned > maxCloned)
-    return call.emitOpError() << "expected at most " << maxCloned
-                              << " more operations after functions with a '"
-                              << kManualComputation << "' are inlined";
-  IRMapping mapping;
-  mapping.map(body.getArguments(), call.getOperands());
-  OpBuilder builder(call);
-  for (Operation &op : body.without_terminator())
-    builder.clone(op, mapping);
-  inlined.insert(callee);
-  return replaceByValues(
-      call, llvm::map_to_vector(terminator->getOperands(), [&](Value v) {
-        return mapping.lookupOrDefault(v);
-      }));
-}
-
-FailureOr<bool> Inliner::visit(func::FuncOp function) {
-  auto [it, isNew] = states.try_emplace(function, State::InProgress);
-  if (!isNew)
-    return it->second == State::InProgress
-               ? function.emitOpError() << "expected no recursion"
-               : FailureOr<bool>(it->second == State::HasSome);
-  bool hasSome = false;
-  SmallVector<func::CallOp> calls;
-  function.walk([&](Operation *op) {
-    hasSome |= isNamed(op, kManualComputation);
-    if (auto call = dyn_cast<func::CallOp>(op))
-      calls.push_back(call);
-  });
-  for (func::CallOp call : calls) {
-    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    if (!callee || callee.isExternal())
-      continue;
-    FailureOr<bool> calleeHasSome = visit(callee);
-    if (failed(calleeHasSome) ||
-        (*calleeHasSome && failed(inlineCall(call, callee))))
-      return failure();
-    hasSome |= *calleeHasSome;
-  }
-  states[function] = hasSome ? State::HasSome : State::HasNone;
-  return hasSome;
-}
-
-LogicalResult Inliner::run() {
-  bool hasAny = false;
-  module.walk(
-      [&](Operation *op) { hasAny |= isNamed(op, kManualComputation); });
-  if (!hasAny)
-    return success();
-  SmallVector<func::FuncOp> functions(module.getOps<func::FuncOp>());
-  for (func::FuncOp function : functions)
-    if (failed(visit(function)))
-      return failure();
-  for (Operation *op : inlined)
-    if (auto function = cast<func::FuncOp>(op);
-        function.isPrivate() && SymbolTable::symbolKnownUseEmpty(op, module))
-      function.erase();
-  return success();
-}
 
 namespace {
 /// Converts the manual computations of one function.
@@ -490,7 +392,13 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
 }
 
 LogicalResult mlir::ddp::localize(ModuleOp module, const Meshes &meshes) {
-  if (failed(Inliner(module).run()))
+  // Different calls may pass shards of different tensors to one manual
+  // computation.
+  auto isComputation = [](Operation *op) {
+    return isNamed(op, kManualComputation);
+  };
+  if (failed(inlineFunctionsWith(module, isComputation,
+                                 "a 'sdy.manual_computation'")))
     return failure();
   SmallVector<func::FuncOp> functions(module.getOps<func::FuncOp>());
   for (func::FuncOp function : functions)

@@ -4,35 +4,18 @@
 // updates. StableHLO's own lowering to linalg does not handle it, and the
 // gradient of every indexing operation is one.
 
+#include "Shardings.h"
 #include "StableHLO.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "llvm/ADT/StringExtras.h"
 
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOSCATTERPASS
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Conversion/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// The fields of the text `#stablehlo.scatter<name = [1, 2], name = 3>`.
-class Fields {
-public:
-  static std::optional<Fields> read(Attribute attribute);
-  /// Empty for a field that the text omits because it is empty or 0.
-  ArrayRef<int64_t> operator[](StringRef name) const {
-    auto it = fields.find(name);
-    return it == fields.end() ? ArrayRef<int64_t>() : it->second;
-  }
-
-private:
-  llvm::StringMap<SmallVector<int64_t>> fields;
-};
-
 /// The dimension numbers of a scatter, checked for consistency.
 struct Dimensions {
   static std::optional<Dimensions> read(Operation *op);
@@ -54,46 +37,12 @@ struct Dimensions {
 };
 } // namespace
 
-std::optional<Fields> Fields::read(Attribute attribute) {
-  std::string owner = getText(attribute);
-  StringRef text = owner;
-  if (!text.consume_front("#stablehlo.scatter<") || !text.consume_back(">"))
-    return std::nullopt;
-  Fields result;
-  while (!text.empty()) {
-    StringRef name = text.take_until([](char c) { return c == '='; });
-    text = text.drop_front(name.size());
-    if (!text.consume_front("="))
-      return std::nullopt;
-    text = text.ltrim();
-    bool isList = text.consume_front("[");
-    StringRef numbers = text.take_until(
-        [&](char c) { return isList ? c == ']' : c == ',' || c == ' '; });
-    text = text.drop_front(numbers.size());
-    if (isList && !text.consume_front("]"))
-      return std::nullopt;
-    SmallVector<int64_t> &field = result.fields[name.trim()];
-    SmallVector<StringRef> parts;
-    numbers.split(parts, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-    for (StringRef part : parts) {
-      int64_t number;
-      if (part.trim().getAsInteger(10, number) || number < 0)
-        return std::nullopt;
-      field.push_back(number);
-    }
-    text = text.ltrim();
-    if (!text.empty() && !text.consume_front(","))
-      return std::nullopt;
-    text = text.ltrim();
-  }
-  return result;
-}
-
 /// Inverts `dimensions`: sets `places[dimensions[i]]` to `i`.
 static bool number(ArrayRef<int64_t> dimensions,
                    MutableArrayRef<int64_t> places) {
   for (auto [i, dimension] : llvm::enumerate(dimensions)) {
-    if (dimension >= int64_t(places.size()) || places[dimension] != -1)
+    if (dimension < 0 || dimension >= int64_t(places.size()) ||
+        places[dimension] != -1)
       return false;
     places[dimension] = i;
   }
@@ -101,7 +50,7 @@ static bool number(ArrayRef<int64_t> dimensions,
 }
 
 std::optional<Dimensions> Dimensions::read(Operation *op) {
-  auto fields = Fields::read(op->getAttr("scatter_dimension_numbers"));
+  auto fields = readScatterNumbers(op->getAttr("scatter_dimension_numbers"));
   if (!fields || op->getNumOperands() != 3 || op->getNumResults() != 1 ||
       op->getResult(0).getType() != op->getOperand(0).getType())
     return std::nullopt;
@@ -129,7 +78,7 @@ std::optional<Dimensions> Dimensions::read(Operation *op) {
     return std::nullopt;
   result.vector = vector.empty() ? 0 : vector[0];
   int64_t indexRank = result.indices.getRank();
-  if (result.vector > indexRank)
+  if (result.vector < 0 || result.vector > indexRank)
     return std::nullopt;
   for (int64_t i = 0; i < result.updates.getRank(); ++i)
     if (isWindow[i] == -1)

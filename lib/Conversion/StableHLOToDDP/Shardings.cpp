@@ -75,6 +75,7 @@ public:
   std::optional<int64_t> takeInteger();
   std::optional<std::string> takeString();
   std::optional<std::string> takeSymbol();
+  StringRef takeWord();
   /// Consumes elements between `open` and `close`, separated by commas.
   bool takeList(StringRef open, StringRef close,
                 function_ref<bool()> takeElement);
@@ -153,6 +154,14 @@ std::optional<std::string> Reader::takeSymbol() {
       [](char c) { return llvm::isAlnum(c) || StringRef("_$.-").contains(c); });
   text = text.drop_front(name.size());
   return name.str();
+}
+
+StringRef Reader::takeWord() {
+  text = text.ltrim();
+  StringRef word =
+      text.take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
+  text = text.drop_front(word.size());
+  return word;
 }
 
 bool Reader::takeList(StringRef open, StringRef close,
@@ -371,4 +380,24 @@ std::optional<Channel> mlir::ddp::readChannel(Attribute attribute) {
       !(type = reader.takeInteger()) || !reader.take(">") || !reader.isAtEnd())
     return std::nullopt;
   return Channel{*handle, *type};
+}
+
+std::optional<llvm::StringMap<SmallVector<int64_t>>>
+mlir::ddp::readScatterNumbers(Attribute attribute) {
+  Reader reader(attribute);
+  llvm::StringMap<SmallVector<int64_t>> fields;
+  auto takeField = [&] {
+    SmallVector<int64_t> &field = fields[reader.takeWord()];
+    if (!reader.take("="))
+      return false;
+    if (reader.takeIntegers(field))
+      return true;
+    std::optional<int64_t> number = reader.takeInteger();
+    if (number)
+      field.push_back(*number);
+    return number.has_value();
+  };
+  bool ok = reader.take("#stablehlo.scatter") &&
+            reader.takeList("<", ">", takeField) && reader.isAtEnd();
+  return ok ? std::optional(std::move(fields)) : std::nullopt;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses the meshes, shardings and channels of Shardy and StableHLO. The
-// functions return nothing for unsupported text; the callers report it.
+// Parses the text of attributes of Shardy and StableHLO: meshes, shardings,
+// channels, scatters. The functions return nothing for unsupported text; the
+// callers report it.
 
 #pragma once
 
@@ -89,5 +90,10 @@ struct Channel {
 
 /// Reads `#stablehlo.channel_handle<handle = 1, type = 1>`.
 std::optional<Channel> readChannel(Attribute attribute);
+
+/// Reads `#stablehlo.scatter<name = [1, 2], name = 3>`. Fields that the text
+/// omits are empty or 0.
+std::optional<llvm::StringMap<SmallVector<int64_t>>>
+readScatterNumbers(Attribute attribute);
 
 } // namespace mlir::ddp

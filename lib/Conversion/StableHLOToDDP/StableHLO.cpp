@@ -159,16 +159,3 @@ LogicalResult mlir::ddp::replaceByValues(Operation *op, ValueRange values) {
   op->erase();
   return success();
 }
-
-void mlir::ddp::eraseIfUnused(Value value) {
-  SmallVector<Value> worklist{value};
-  while (!worklist.empty()) {
-    Operation *op = worklist.pop_back_val().getDefiningOp();
-    if (!op || !op->use_empty() || !isComputation(op))
-      continue;
-    llvm::erase_if(worklist,
-                   [&](Value other) { return other.getDefiningOp() == op; });
-    llvm::append_range(worklist, op->getOperands());
-    op->erase();
-  }
-}

@@ -51,9 +51,6 @@ Value getOnlySource(Operation *op);
 /// unregistered operations have no verifier that checks for such cycles.
 LogicalResult replaceByValues(Operation *op, ValueRange values);
 
-/// Erases the operation of `value`, and those of its operands, if unused.
-void eraseIfUnused(Value value);
-
 /// Converts all loops and branches to the scf dialect, and removes barriers.
 LogicalResult convertStableHLOControlFlow(ModuleOp module);
 

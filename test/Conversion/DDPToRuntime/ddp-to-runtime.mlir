@@ -40,7 +40,7 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK:         %[[P:.+]] = llvm.call @ddphook_rt_arena(%[[H]])
   // CHECK:         llvm.insertvalue %[[P]], %{{.+}}[0]
   // CHECK:         llvm.insertvalue %[[P]], %{{.+}}[1]
-  // CHECK:         %[[SIZE:.+]] = llvm.mlir.constant(256 : i64)
+  // CHECK:         %[[SIZE:.+]] = llvm.mlir.constant(256 : index)
   // CHECK:         llvm.insertvalue %[[SIZE]], %{{.+}}[3, 0]
   // CHECK:         %[[ARENA:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<256xi8>
   %arena = ddp.arena : memref<256xi8>

@@ -65,7 +65,7 @@ func.func private @blocks(%g: tensor<4xf32>) -> tensor<4xf32> {
 }
 func.func @step(%c: i1, %g: tensor<4xf32>) -> tensor<4xf32> {
   %0 = scf.if %c -> tensor<4xf32> {
-    // expected-error @below {{'func.call' op expected a call that can be inlined, since there are collectives in @blocks}}
+    // expected-error @below {{'func.call' op expected a function of one block, since it has collectives}}
     %1 = func.call @blocks(%g) : (tensor<4xf32>) -> tensor<4xf32>
     scf.yield %1 : tensor<4xf32>
   } else {

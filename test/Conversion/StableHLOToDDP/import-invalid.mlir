@@ -840,8 +840,8 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
-// expected-error @+1 {{'func.func' op expected no recursion}}
 func.func @f(%a: tensor<4xf32>) {
+  // expected-error @+1 {{'func.call' op expected no recursion in a function with a 'sdy.manual_computation', @f}}
   func.call @f(%a) : (tensor<4xf32>) -> ()
   %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):

@@ -175,6 +175,32 @@ bool mlir::ddp::hasDDPOps(Operation *op) {
   return op->walk(visit).wasInterrupted();
 }
 
+void mlir::ddp::removeDDPAttrs(Operation *op) {
+  auto isOurs = [](NamedAttribute attr) {
+    return isa_and_nonnull<DDPDialect>(attr.getNameDialect());
+  };
+  for (NamedAttribute attr : llvm::to_vector(op->getDiscardableAttrs()))
+    if (isOurs(attr))
+      op->removeDiscardableAttr(attr.getName());
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  if (!function)
+    return;
+  // All at once, because each change copies the whole list.
+  auto filter = [&](ArrayAttr lists) {
+    SmallVector<DictionaryAttr> kept;
+    for (auto attrs : lists.getAsRange<DictionaryAttr>()) {
+      SmallVector<NamedAttribute> others(attrs.getValue());
+      llvm::erase_if(others, isOurs);
+      kept.push_back(DictionaryAttr::get(lists.getContext(), others));
+    }
+    return kept;
+  };
+  if (ArrayAttr attrs = function.getArgAttrsAttr())
+    function.setAllArgAttrs(filter(attrs));
+  if (ArrayAttr attrs = function.getResAttrsAttr())
+    function.setAllResultAttrs(filter(attrs));
+}
+
 HookAttrInterface mlir::ddp::getEffectiveHook(Operation *op,
                                               HookAttrInterface defaultHook) {
   for (; op; op = op->getParentOp())

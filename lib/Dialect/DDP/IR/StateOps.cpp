@@ -4,8 +4,6 @@
 
 #include "Verifiers.h"
 
-#include "llvm/ADT/STLExtras.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 

@@ -4,13 +4,11 @@
 // (`ddp-flatten`), and pack, unpack, split and concat are gone
 // (`ddp-materialize-buckets`, `ddp-assign-destinations`).
 
-#include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
-
 #include "Utils/Arrays.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/DstBufferizableOpInterfaceImpl.h"
-#include "mlir/IR/PatternMatch.h"
 
 using namespace mlir;
 using namespace mlir::bufferization;

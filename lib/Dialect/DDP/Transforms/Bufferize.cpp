@@ -9,7 +9,6 @@
 #include "Utils/Arrays.h"
 #include "Utils/BufferizeChains.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
-#include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"

@@ -4,8 +4,10 @@
 // bufferized, and suggests a fix. One-Shot Bufferize would only say that they
 // were not bufferized.
 
+#include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/SCCIterator.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringSwitch.h"
 
@@ -35,22 +37,17 @@ static StringRef findImport(StringRef dialect) {
       .Default({});
 }
 
-/// Returns a recursive function among `function` and its direct and indirect
-/// callees; null if there is none. `state` maps each visited function to true
-/// while its callees are being visited.
-static func::FuncOp findRecursion(func::FuncOp function, SymbolTable &symbols,
-                                  llvm::DenseMap<Operation *, bool> &state) {
-  auto [it, isNew] = state.try_emplace(function, /*isUnderWay=*/true);
-  if (!isNew)
-    return it->second ? function : func::FuncOp();
-  func::FuncOp found;
-  function.walk([&](func::CallOp call) {
-    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    if (callee && !found)
-      found = findRecursion(callee, symbols, state);
-  });
-  state[function] = false;
-  return found;
+/// Returns a function that calls itself, directly or through others; null if
+/// there is none.
+static func::FuncOp findRecursion(ModuleOp module) {
+  CallGraph graph(module);
+  const CallGraph *nodes = &graph;
+  for (auto it = llvm::scc_begin(nodes); !it.isAtEnd(); ++it)
+    if (it.hasCycle())
+      if (auto function = dyn_cast<func::FuncOp>(
+              it->front()->getCallableRegion()->getParentOp()))
+        return function;
+  return {};
 }
 
 namespace {
@@ -59,15 +56,12 @@ struct CheckBufferizablePass
   void runOnOperation() override {
     markAllAnalysesPreserved();
     llvm::SmallPtrSet<const void *, 4> reported;
-    SymbolTable symbols(getOperation());
-    llvm::DenseMap<Operation *, bool> state;
-    for (auto function : getOperation().getOps<func::FuncOp>())
-      if (func::FuncOp recursive = findRecursion(function, symbols, state)) {
-        recursive.emitError()
-            << "expected no recursion in functions on tensors, but '"
-            << recursive.getName() << "' calls itself";
-        return signalPassFailure();
-      }
+    if (func::FuncOp recursive = findRecursion(getOperation())) {
+      recursive.emitError()
+          << "expected no recursion in functions on tensors, but '"
+          << recursive.getName() << "' calls itself";
+      return signalPassFailure();
+    }
     for (auto function : getOperation().getOps<func::FuncOp>())
       function.walk([&](Operation *op) {
         // The DDP dialect reports its own operations.

@@ -4,6 +4,7 @@
 // runs every few steps.
 
 #include "../Analysis/Dependences.h"
+#include "../IR/Hooks/HookState.h"
 #include "Utils/Arrays.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
@@ -93,27 +94,22 @@ struct ExpandAveragesPass
   /// Checkpoints identify it by the averaged tensors, because the number
   /// changes if the program gains an average.
   FailureOr<StateOp> createCounter(const Averages &set, unsigned number) {
-    Location loc = set.front()->getLoc();
-    OpBuilder builder = OpBuilder::atBlockBegin(getOperation().getBody());
-    for (Operation &op : *getOperation().getBody())
-      if (isa<ProcessGroupOp, StateOp>(op))
-        builder.setInsertionPointAfter(&op);
-    std::string name = "average" + std::to_string(number) + ".iter";
-    if (getOperation().lookupSymbol(name))
-      return emitError(loc)
-             << "expected the name @" << name << " to be free for a state";
-    auto state = StateOp::create(
-        builder, loc, builder.getStringAttr(name),
-        TypeAttr::get(builder.getI64Type()),
-        StatePlacementAttr::get(&getContext(), StatePlacement::Replicated),
-        StateInitAttr::get(&getContext(), StateInit::Zero), IntegerAttr(),
-        FlatSymbolRefAttr(), DenseI64ArrayAttr(),
-        StateKindAttr::get(&getContext(), StateKind::Iteration));
+    AverageOp first = set.front();
+    OpBuilder builder(first);
+    BucketReduction reduction{first.getLoc(), Reduction::Mean,
+                              first.getGroupAttr(), StringAttr()};
+    FailureOr<StateOp> state =
+        HookState(builder, reduction)
+            .createCounter("average" + Twine(number) + ".iter",
+                           StateKind::Iteration);
+    if (failed(state))
+      return failure();
     SmallVector<Attribute> members;
     for (AverageOp op : set)
       members.push_back(names.lookup(op));
-    state.setRole("average.iter");
-    state.setGradientsAttr(builder.getArrayAttr(builder.getArrayAttr(members)));
+    state->setRole("average.iter");
+    state->setGradientsAttr(
+        builder.getArrayAttr(builder.getArrayAttr(members)));
     return state;
   }
 
@@ -242,11 +238,8 @@ struct ExpandAveragesPass
         keepMemory(op, dependents);
       }
     }
-    Operation *position = last;
-    for (Operation *op : moved) {
-      op->moveAfter(position);
-      position = op;
-    }
+    for (Operation *op : llvm::reverse(moved))
+      op->moveAfter(last);
   }
 
   /// The name of the tensor that each average averages.

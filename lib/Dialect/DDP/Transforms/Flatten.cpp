@@ -7,6 +7,7 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/Arrays.h"
 
+#include "mlir/IR/AttrTypeSubElements.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #define GEN_PASS_DEF_DDPFLATTENPASS
@@ -303,25 +304,13 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
 
     // Types are changed in place: every operation that can hold a bucket
     // belongs to this dialect or takes any type.
+    AttrTypeReplacer replacer;
+    replacer.addReplacement(
+        [](BucketType bucket) -> Type { return bucket.getFlatType(); });
     walkProgram(getOperation(), [&](Operation *op) {
-      for (Value result : op->getResults())
-        result.setType(flatten(result.getType()));
-      for (Region &region : op->getRegions())
-        for (Block &block : region)
-          for (Value argument : block.getArguments())
-            argument.setType(flatten(argument.getType()));
-      if (auto function = dyn_cast<FunctionOpInterface>(op)) {
-        SmallVector<Type> arguments, results;
-        llvm::append_range(
-            arguments, llvm::map_range(function.getArgumentTypes(), flatten));
-        llvm::append_range(results,
-                           llvm::map_range(function.getResultTypes(), flatten));
-        // Only set a type that has changed: an `llvm.func` without a result has
-        // no result types, but expects one (void) when its type is set.
-        if (!llvm::equal(arguments, function.getArgumentTypes()) ||
-            !llvm::equal(results, function.getResultTypes()))
-          function.setType(function.cloneTypeWith(arguments, results));
-      }
+      // A function's attributes have its type; those of states keep theirs.
+      replacer.replaceElementsIn(op, isa<FunctionOpInterface>(op),
+                                 /*replaceLocs=*/false, /*replaceTypes=*/true);
     });
     walkProgram(getOperation(), [&](UnrealizedConversionCastOp cast) {
       if (cast.getNumOperands() == 1 &&

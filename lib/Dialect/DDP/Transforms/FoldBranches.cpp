@@ -5,6 +5,8 @@
 
 #include "../Analysis/ProgramWalk.h"
 
+#include "mlir/IR/PatternMatch.h"
+
 #define GEN_PASS_DEF_DDPFOLDBRANCHESPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -14,36 +16,21 @@ using namespace mlir::ddp;
 /// Replaces results that both branches leave in the same buffer by that buffer.
 /// Returns true if there were any.
 static bool forwardYields(scf::IfOp choice) {
-  if (choice.getNumResults() == 0)
-    return false;
-  scf::YieldOp thenYield = choice.thenYield(), elseYield = choice.elseYield();
-  SmallVector<Value> thenKept, elseKept;
-  SmallVector<Value> kept;
+  llvm::BitVector forwarded(choice.getNumResults());
   for (OpResult result : choice->getResults()) {
-    Value yielded = thenYield.getOperand(result.getResultNumber());
-    Value other = elseYield.getOperand(result.getResultNumber());
-    if (yielded == other && isa<BaseMemRefType>(yielded.getType())) {
+    unsigned number = result.getResultNumber();
+    Value yielded = choice.thenYield().getOperand(number);
+    if (isa<BaseMemRefType>(yielded.getType()) &&
+        choice.elseYield().getOperand(number) == yielded) {
       result.replaceAllUsesWith(yielded);
-      continue;
+      forwarded.set(number);
     }
-    kept.push_back(result);
-    thenKept.push_back(yielded);
-    elseKept.push_back(other);
   }
-  if (kept.size() == choice.getNumResults())
+  if (forwarded.none())
     return false;
-  thenYield->setOperands(thenKept);
-  elseYield->setOperands(elseKept);
-  OpBuilder builder(choice);
-  auto smaller =
-      scf::IfOp::create(builder, choice.getLoc(), TypeRange(ValueRange(kept)),
-                        choice.getCondition());
-  smaller->setDiscardableAttrs(choice->getDiscardableAttrDictionary());
-  smaller.getThenRegion().takeBody(choice.getThenRegion());
-  smaller.getElseRegion().takeBody(choice.getElseRegion());
-  for (auto [old, now] : llvm::zip(kept, smaller.getResults()))
-    old.replaceAllUsesWith(now);
-  choice.erase();
+  choice.thenYield()->eraseOperands(forwarded);
+  choice.elseYield()->eraseOperands(forwarded);
+  IRRewriter(choice.getContext()).eraseOpResults(choice, forwarded);
   return true;
 }
 

@@ -11,22 +11,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Looks through `scf.if` results whose branches all yield the same memref.
-static Value lookThroughBranches(Value value) {
-  while (auto choice = value.getDefiningOp<scf::IfOp>()) {
-    unsigned number = cast<OpResult>(value).getResultNumber();
-    Value yielded = choice.thenYield().getOperand(number);
-    if (choice.elseYield().getOperand(number) != yielded)
-      break;
-    value = yielded;
-  }
-  return value;
-}
-
 /// True if two memrefs are certainly equal views of the same memory.
 static bool isSameBuffer(Value a, Value b) {
-  a = lookThroughBranches(a);
-  b = lookThroughBranches(b);
   if (a == b)
     return true;
   auto viewA = a.getDefiningOp<ViewOp>(), viewB = b.getDefiningOp<ViewOp>();

@@ -14,21 +14,17 @@ using namespace mlir::ddp;
 /// True if two values are certainly equal: one value, or computed from the same
 /// values in the same way. The depth covers usual conditions.
 static bool isSameValue(Value a, Value b, unsigned depth = 4) {
-  if (a == b)
-    return true;
-  Operation *first = a.getDefiningOp(), *second = b.getDefiningOp();
-  if (depth == 0 || !first || !second || !isMemoryEffectFree(first) ||
-      first->getNumRegions() != 0 || first->getName() != second->getName() ||
-      first->getAttrDictionary() != second->getAttrDictionary() ||
-      first->getResultTypes() != second->getResultTypes() ||
-      first->getNumOperands() != second->getNumOperands() ||
-      cast<OpResult>(a).getResultNumber() !=
-          cast<OpResult>(b).getResultNumber())
-    return false;
-  return llvm::all_of(
-      llvm::zip(first->getOperands(), second->getOperands()), [&](auto pair) {
-        return isSameValue(std::get<0>(pair), std::get<1>(pair), depth - 1);
-      });
+  auto first = dyn_cast<OpResult>(a), second = dyn_cast<OpResult>(b);
+  if (a == b || depth == 0 || !first || !second)
+    return a == b;
+  return first.getResultNumber() == second.getResultNumber() &&
+         isMemoryEffectFree(first.getOwner()) &&
+         OperationEquivalence::isEquivalentTo(
+             first.getOwner(), second.getOwner(),
+             [&](Value x, Value y) {
+               return success(isSameValue(x, y, depth - 1));
+             },
+             /*markEquivalent=*/nullptr, OperationEquivalence::IgnoreLocations);
 }
 
 /// Returns `op` if it is an `scf.if` with else and a collective, or null.
@@ -171,11 +167,9 @@ bool MergeSet::merge() {
   for (scf::IfOp member : members)
     for (Value result : member.getResults())
       result.replaceAllUsesWith(merged.getResult(number++));
-  Operation *previous = merged;
-  for (Operation *op : ArrayRef(following).take_front(numBetween)) {
-    op->moveAfter(previous);
-    previous = op;
-  }
+  for (Operation *op :
+       llvm::reverse(ArrayRef(following).take_front(numBetween)))
+    op->moveAfter(merged);
   for (scf::IfOp member : members)
     member.erase();
   return true;

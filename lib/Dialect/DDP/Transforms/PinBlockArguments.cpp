@@ -121,14 +121,6 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
     write->setOperand(0, createCopy(builder, loc, write->getOperand(0)));
 }
 
-static bool isInCycle(Block &block) {
-  llvm::SetVector<Block *> reached;
-  reached.insert_range(block.getSuccessors());
-  for (unsigned i = 0; i < reached.size(); ++i)
-    reached.insert_range(reached[i]->getSuccessors());
-  return reached.contains(&block);
-}
-
 /// True if `use` may write to memory that is older than its block, or lets
 /// others write there. Branches of cf copy their operands.
 static bool mayOverwriteFromOutside(OpOperand &use) {
@@ -229,7 +221,7 @@ struct PinBlockArgumentsPass
     for (Region *region : regions) {
       saveArguments(*region);
       for (Block &block : *region)
-        if (isInCycle(block))
+        if (block.isReachable(&block))
           saveFromOutside(block);
       if (failed(pin(*region)))
         return signalPassFailure();

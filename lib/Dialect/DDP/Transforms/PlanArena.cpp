@@ -7,7 +7,6 @@
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
 #include "mlir/IR/PatternMatch.h"
@@ -15,7 +14,6 @@
 #include "mlir/Interfaces/DataLayoutInterfaces.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
-#include <map>
 
 #define GEN_PASS_DEF_DDPPLANARENAPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -98,26 +96,13 @@ static bool callsFunction(Operation *op) {
   return callee && !callee.isExternal();
 }
 
-/// Makes the iterations of a loop run one after another.
+/// Makes the iterations of a loop without results run one after another.
 static void makeSequential(Operation *loop) {
   IRRewriter rewriter(loop);
-  if (auto forall = dyn_cast<scf::ForallOp>(loop)) {
-    [[maybe_unused]] LogicalResult result =
-        scf::forallToForLoop(rewriter, forall);
-    assert(succeeded(result) && "it has no results");
-    return;
-  }
-  auto parallel = cast<scf::ParallelOp>(loop);
-  scf::buildLoopNest(rewriter, parallel.getLoc(), parallel.getLowerBound(),
-                     parallel.getUpperBound(), parallel.getStep(),
-                     [&](OpBuilder &builder, Location, ValueRange variables) {
-                       IRMapping mapping;
-                       mapping.map(parallel.getInductionVars(), variables);
-                       for (Operation &op :
-                            parallel.getBody()->without_terminator())
-                         builder.clone(op, mapping);
-                     });
-  rewriter.eraseOp(parallel);
+  if (auto forall = dyn_cast<scf::ForallOp>(loop))
+    (void)scf::forallToForLoop(rewriter, forall);
+  else
+    (void)scf::parallelForToNestedFors(rewriter, cast<scf::ParallelOp>(loop));
 }
 
 /// Collects all values that may alias the buffer `alloc` or a part of it, and
@@ -320,77 +305,40 @@ getIntervals(func::FuncOp function,
   return intervals;
 }
 
-namespace {
-/// Free memory below the arena's current end, by offset; neighbours are merged.
-class FreeList {
-public:
-  int64_t allocate(int64_t bytes) {
-    auto best = byOffset.end();
-    for (auto it = byOffset.begin(); it != byOffset.end(); ++it)
-      if (it->second >= bytes &&
-          (best == byOffset.end() || it->second < best->second))
-        best = it;
-    if (best != byOffset.end()) {
-      auto [offset, size] = *best;
-      byOffset.erase(best);
-      if (size > bytes)
-        byOffset[offset + bytes] = size - bytes;
-      return offset;
-    }
-    // Grow the arena, starting in the free block at its end if there is one.
-    int64_t offset = end;
-    if (!byOffset.empty()) {
-      auto last = std::prev(byOffset.end());
-      if (last->first + last->second == end) {
-        offset = last->first;
-        byOffset.erase(last);
-      }
-    }
-    end = addBytes(offset, bytes);
-    return offset;
-  }
-
-  void release(int64_t offset, int64_t bytes) {
-    if (bytes == 0)
-      return;
-    auto it = byOffset.emplace(offset, bytes).first;
-    if (auto next = std::next(it);
-        next != byOffset.end() && offset + it->second == next->first) {
-      it->second += next->second;
-      byOffset.erase(next);
-    }
-    if (it != byOffset.begin())
-      if (auto previous = std::prev(it);
-          previous->first + previous->second == offset) {
-        previous->second += it->second;
-        byOffset.erase(it);
-      }
-  }
-
-  int64_t end = 0;
-
-private:
-  std::map<int64_t, int64_t> byOffset;
-};
-} // namespace
-
-/// Gives every interval an offset. Returns the bytes needed, see addBytes().
+/// Gives every interval an offset: that of the smallest free gap between
+/// buffers that are alive with it, or the arena's end. Returns the bytes
+/// needed, see addBytes().
 static int64_t place(std::vector<Interval> &intervals) {
   llvm::stable_sort(intervals, [](const Interval &a, const Interval &b) {
     return a.begin < b.begin;
   });
-  FreeList memory;
-  std::multimap<int64_t, Interval *> alive; // By end.
+  auto isBefore = [](const Interval *a, const Interval *b) {
+    return a->offset < b->offset;
+  };
+  int64_t size = 0;
+  SmallVector<Interval *> alive; // By offset.
   for (Interval &interval : intervals) {
-    while (!alive.empty() && alive.begin()->first < interval.begin) {
-      Interval *over = alive.begin()->second;
-      memory.release(over->offset, over->bytes);
-      alive.erase(alive.begin());
+    llvm::erase_if(
+        alive, [&](Interval *other) { return other->end < interval.begin; });
+    int64_t begin = 0, leastBytes = INT64_MAX;
+    std::optional<int64_t> best;
+    auto considerGapUpTo = [&](int64_t end) {
+      if (end - begin >= interval.bytes && end - begin < leastBytes) {
+        best = begin;
+        leastBytes = end - begin;
+      }
+    };
+    for (Interval *other : alive) {
+      considerGapUpTo(other->offset);
+      begin = addBytes(other->offset, other->bytes);
     }
-    interval.offset = memory.allocate(interval.bytes);
-    alive.emplace(interval.end, &interval);
+    considerGapUpTo(size);
+    interval.offset = best.value_or(begin);
+    size = std::max(size, addBytes(interval.offset, interval.bytes));
+    if (interval.bytes != 0)
+      alive.insert(llvm::upper_bound(alive, &interval, isBefore), &interval);
   }
-  return memory.end;
+  return size;
 }
 
 namespace {

@@ -140,11 +140,11 @@ const Strings options = {
     "ddp-materialize-buckets", "ddp-check-bufferizable",
     "ddp-results-to-out-params", "ddp-bufferize", "ddp-plan-arena",
     "ddp-fold-branches", "ddp-fold-copies", "ddp-check-no-alloc",
-    "convert-ddp-to-runtime", "ddp-emit-entry-points",
-    "ddp-round-narrow-floats", "ddp-expand-arith", "ddp-expand-copies",
-    "ddp-outline-linalg-ops", "ddp-tile-contractions", "ddp-order-loops",
-    "ddp-outline-gpu-kernels", "ddp-launch-kernels", "ddp-check-device-memory",
-    "ddp-check-mpi", "ddp-check-lowered", "canonicalize", "cse"};
+    "convert-ddp-to-runtime", "ddp-emit-entry-points", "ddp-expand-arith",
+    "ddp-expand-copies", "ddp-outline-linalg-ops", "ddp-tile-contractions",
+    "ddp-order-loops", "ddp-outline-gpu-kernels", "ddp-launch-kernels",
+    "ddp-check-device-memory", "ddp-check-mpi", "ddp-check-lowered",
+    "canonicalize", "cse"};
 
 size_t below(Random &random, size_t end) {
   return std::uniform_int_distribution<size_t>(0, end - 1)(random);

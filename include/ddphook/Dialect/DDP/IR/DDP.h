@@ -228,6 +228,10 @@ std::string listAlternatives(ArrayRef<StringRef> names);
 /// True if `op` or an operation in it belongs to the dialect.
 bool hasDDPOps(Operation *op);
 
+/// Removes the dialect's attributes from `op`, and from its arguments and
+/// results if it is a function.
+void removeDDPAttrs(Operation *op);
+
 /// True if `op` is a blocking collective whose result is a value.
 bool isWholeOnValues(Operation *op);
 

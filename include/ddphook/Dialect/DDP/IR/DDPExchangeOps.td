@@ -45,11 +45,7 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", "ReduceScatter"> {
     derives if it is missing; members of a bucket are NAME.0, NAME.1 and so on.
   }];
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%g: tensor<6x3xf32>) -> tensor<5xf32> {
-      %s = ddp.reduce_scatter mean %g on @dp : tensor<6x3xf32> -> tensor<5xf32>
-      return %s : tensor<5xf32>
-    }
+    %s = ddp.reduce_scatter mean %g on @pairs : tensor<5x3xf32> -> tensor<8xf32>
   }];
   let constraints = [{
     - (C1) the result has the operand's element type, and one dimension.
@@ -78,11 +74,7 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", "AllGather"> {
     ranks gives the bucket's name after `as`.
   }];
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%s: tensor<5xf32>) -> tensor<6x3xf32> {
-      %p = ddp.all_gather %s on @dp : tensor<5xf32> -> tensor<6x3xf32>
-      return %p : tensor<6x3xf32>
-    }
+    %p = ddp.all_gather %s on @pairs : tensor<8xf32> -> tensor<5x3xf32>
   }];
   let constraints = [{
     - (C1) the operand has the result's element type, and one dimension.
@@ -110,11 +102,7 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", "AllToAll", [
     part of the result with the sender's number.
   }];
   let example = [{
-    ddp.process_group @ep size 4
-    func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
-      %y = ddp.all_to_all %x on @ep : tensor<8x3xf32>
-      return %y : tensor<8x3xf32>
-    }
+    %y = ddp.all_to_all %x on @pairs : tensor<8x3xf32>
   }];
   let constraints = [{
     - (C1) `group` is a `ddp.process_group` that states its size.
@@ -132,11 +120,7 @@ def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", "Broadcast", [
     `root` is a rank of the group. The operands of other ranks are not read.
   }];
   let example = [{
-    ddp.process_group @dp
-    func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
-      %y = ddp.broadcast %x from 0 on @dp : tensor<8x3xf32>
-      return %y : tensor<8x3xf32>
-    }
+    %y = ddp.broadcast %x from 0 on @dp : tensor<8x3xf32>
   }];
   let constraints = [{
     - (C1) `group` is a `ddp.process_group`.
@@ -161,18 +145,13 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     they are started, which must be the same on all ranks.
   }];
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%g: tensor<6x3xf32>, %x: tensor<2xf32>)
-        -> (tensor<5xf32>, tensor<2xf32>) {
-      %f = ddp.exchange_start reduce_scatter mean %g on @dp wire f16
-          : tensor<6x3xf32> -> !ddp.future<tensor<5xf32>>
-      %h = ddp.exchange_start broadcast %x from 1 on @dp
-          : tensor<2xf32> -> !ddp.future<tensor<2xf32>>
-      // operations that need neither result
-      %s = ddp.wait %f : !ddp.future<tensor<5xf32>>
-      %y = ddp.wait %h : !ddp.future<tensor<2xf32>>
-      return %s, %y : tensor<5xf32>, tensor<2xf32>
-    }
+    %f = ddp.exchange_start reduce_scatter mean %g on @pairs wire f16
+        : tensor<5x3xf32> -> !ddp.future<tensor<8xf32>>
+    %h = ddp.exchange_start broadcast %x from 1 on @pairs
+        : tensor<2xf32> -> !ddp.future<tensor<2xf32>>
+    // operations that need neither result
+    %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
+    %y = ddp.wait %h : !ddp.future<tensor<2xf32>>
   }];
   let constraints = [{
     - (C1) it is not an all-reduce; `ddp.all_reduce_start` starts those.
@@ -213,12 +192,8 @@ class DDP_FlatExchangeOp<string mnemonic, string kind>
 def DDP_FlatReduceScatterOp
     : DDP_FlatExchangeOp<"reduce_scatter", "ReduceScatter"> {
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
-      %s = ddp.flat.reduce_scatter mean %x on @dp wire f16 into %y
-          : tensor<18xf32>, tensor<5xf32>
-      return %s : tensor<5xf32>
-    }
+    %s = ddp.flat.reduce_scatter mean %x on @pairs wire f16 into %y
+        : tensor<15xf32>, tensor<8xf32>
   }];
   let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
@@ -237,11 +212,7 @@ def DDP_FlatReduceScatterOp
 
 def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", "AllGather"> {
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%x: tensor<5xf32>, %y: tensor<18xf32>) -> tensor<18xf32> {
-      %s = ddp.flat.all_gather %x on @dp into %y : tensor<5xf32>, tensor<18xf32>
-      return %s : tensor<18xf32>
-    }
+    %s = ddp.flat.all_gather %x on @pairs into %y : tensor<8xf32>, tensor<15xf32>
   }];
   let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
@@ -261,12 +232,7 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", "AllGather"> {
 
 def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", "AllToAll"> {
   let example = [{
-    ddp.process_group @ep size 4
-    func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
-      %s = ddp.flat.all_to_all %x on @ep into %y
-          : tensor<24xf32>, tensor<24xf32>
-      return %s : tensor<24xf32>
-    }
+    %s = ddp.flat.all_to_all %x on @pairs into %y : tensor<24xf32>, tensor<24xf32>
   }];
   let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
@@ -282,12 +248,8 @@ def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", "AllToAll"> {
 def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", "Broadcast"> {
   let overwritable = "true";
   let example = [{
-    ddp.process_group @dp
-    func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
-      %s = ddp.flat.broadcast %x from 0 on @dp into %y
-          : tensor<24xf32>, tensor<24xf32>
-      return %s : tensor<24xf32>
-    }
+    %s = ddp.flat.broadcast %x from 0 on @dp into %y
+        : tensor<24xf32>, tensor<24xf32>
   }];
   let constraints = [{
     - (C2) `group` is a `ddp.process_group`.
@@ -312,13 +274,9 @@ def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
     neither the operand nor `into` may be overwritten, and `into` must not be read.
   }];
   let example = [{
-    ddp.process_group @dp size 4
-    func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
-      %s, %ticket = ddp.flat.exchange_start reduce_scatter mean %x on @dp into %y
-          : tensor<18xf32>, tensor<5xf32>
-      %t = ddp.flat.wait %s, %ticket reading %x : tensor<5xf32>, tensor<18xf32>
-      return %t : tensor<5xf32>
-    }
+    %s, %ticket = ddp.flat.exchange_start reduce_scatter mean %x on @pairs into %y
+        : tensor<15xf32>, tensor<8xf32>
+    %t = ddp.flat.wait %s, %ticket reading %x : tensor<8xf32>, tensor<15xf32>
   }];
   let constraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.

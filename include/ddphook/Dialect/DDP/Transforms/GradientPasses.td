@@ -47,7 +47,7 @@ def DDPIsolateCollectivesPass : DDP_ModulePass<"ddp-isolate-collectives"> {
 
 def DDPWidenAccumulatorsPass : DDP_ModulePass<"ddp-widen-accumulators"> {
   let summary = "sum 16-bit numbers in f32";
-  let text = [{
+  let description = [{
     Frameworks sum f16 and bf16 in f32 and round once. The lowerings of their programs
     to linalg often sum in the type of the elements instead; in bf16 a sum of 2048 ones
     is then 256. In a module with the attribute `ddp.widen_accumulators`, which
@@ -63,39 +63,16 @@ def DDPWidenAccumulatorsPass : DDP_ModulePass<"ddp-widen-accumulators"> {
     by `tensor.insert` unchanged. A module without the attribute is computed as written.
 
     Pre-condition: tensors. Post-condition: the attribute is gone.
-  }];
-  let before = [{
-    module attributes {ddp.widen_accumulators} {
-      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
-        %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) dimensions = [0]
-        return %0 : tensor<bf16>
-      }
-    }
-  }];
-  let after = [{
-    module {
-      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
-        %0 = tensor.empty() : tensor<f32>
-        %1 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%zero : tensor<bf16>) outs(%0 : tensor<f32>) {
-        ^bb0(%in: bf16, %out: f32):
-          %5 = arith.extf %in : bf16 to f32
-          linalg.yield %5 : f32
-        } -> tensor<f32>
-        %2 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%x : tensor<8xbf16>) outs(%1 : tensor<f32>) {
-        ^bb0(%in: bf16, %out: f32):
-          %5 = arith.extf %in : bf16 to f32
-          %6 = arith.addf %out, %5 : f32
-          linalg.yield %6 : f32
-        } -> tensor<f32>
-        %3 = tensor.empty() : tensor<bf16>
-        %4 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%2 : tensor<f32>) outs(%3 : tensor<bf16>) {
-        ^bb0(%in: f32, %out: bf16):
-          %5 = arith.truncf %in : f32 to bf16
-          linalg.yield %5 : bf16
-        } -> tensor<bf16>
-        return %4 : tensor<bf16>
-      }
-    }
+
+    In outline:
+
+    ```
+    %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) …
+    // becomes
+    %1 = … arith.extf of %zero to f32
+    %2 = linalg.generic … ins(%x : tensor<8xbf16>) outs(%1 : tensor<f32>) { … arith.extf, arith.addf … }
+    %0 = … arith.truncf of %2 to bf16
+    ```
   }];
   let dialects = ["arith::Arith", "linalg::Linalg", "tensor::Tensor"];
 }
@@ -206,40 +183,25 @@ def DDPVerifyOrderPass : DDP_ModulePass<"ddp-verify-order"> {
 
 def DDPExpandAveragesPass : DDP_ModulePass<"ddp-expand-averages"> {
   let summary = "expand averages of parameters to all-reduces";
-  let text = [{
+  let description = [{
     The `ddp.average`s of a block with the same group, period and warmup become one
     bucket, a counter, and an all-reduce that runs in the steps that the counter
     selects. The all-reduce replaces the last of the averages.
-  }];
-  let before = [{
+
+    In outline:
+
+    ```
     %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
-  }];
-  let after = [{
+    // becomes
     ddp.state @average0.iter : i64 replicated zero kind iteration
         role "average.iter" of [["step.arg0"]]
-    %n = ddp.load @average0.iter : i64
-    %one = arith.constant 1 : i64
-    %next = arith.addi %n, %one : i64
-    ddp.store %next, @average0.iter : i64
-    %warmup = arith.constant 0 : i64
-    %since = arith.subi %n, %warmup : i64
-    %warm = arith.cmpi sge, %n, %warmup : i64
-    %period = arith.constant 4 : i64
-    %rest = arith.remsi %since, %period : i64
-    %zero = arith.constant 0 : i64
-    %due = arith.cmpi eq, %rest, %zero : i64
-    %now = arith.andi %warm, %due : i1
+    … %now, from the loaded counter, which is stored plus one
     %w1 = scf.if %now -> (tensor<4x8xf32>) {
-      %b = ddp.pack %w : tensor<4x8xf32> -> !ddp.bucket<f32, [4x8]>
-      %r = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.allreduce}
-          : !ddp.bucket<f32, [4x8]>
-      %u = ddp.unpack %r : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-      %c = linalg.copy ins(%u : tensor<4x8xf32>) outs(%w : tensor<4x8xf32>)
-          -> tensor<4x8xf32>
-      scf.yield %c : tensor<4x8xf32>
+      … ddp.pack of %w, ddp.all_reduce mean, ddp.unpack, linalg.copy to %w
     } else {
       scf.yield %w : tensor<4x8xf32>
     }
+    ```
   }];
   let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg", "scf::SCF"];
 }

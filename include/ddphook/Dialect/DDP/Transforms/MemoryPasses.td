@@ -42,23 +42,17 @@ def DDPBufferizePass : DDP_ModulePass<"ddp-bufferize"> {
     functions without bodies.
   }];
   let before = [{
-    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
-      %x = bufferization.to_tensor %a restrict : memref<4xf32> to tensor<4xf32>
-      %e = tensor.empty() : tensor<4xf32>
-      %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
-          -> tensor<4xf32>
-      bufferization.materialize_in_destination %y in restrict writable %g
-          : (tensor<4xf32>, memref<4xf32>) -> ()
-      return
-    }
+    %x = bufferization.to_tensor %a restrict : memref<4xf32> to tensor<4xf32>
+    %e = tensor.empty() : tensor<4xf32>
+    %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    bufferization.materialize_in_destination %y in restrict writable %g
+        : (tensor<4xf32>, memref<4xf32>) -> ()
   }];
   let after = [{
-    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
-      %m = memref.alloc() {alignment = 64 : i64} : memref<4xf32>
-      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
-      memref.copy %m, %g : memref<4xf32> to memref<4xf32>
-      return
-    }
+    %m = memref.alloc() {alignment = 64 : i64} : memref<4xf32>
+    linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
+    memref.copy %m, %g : memref<4xf32> to memref<4xf32>
   }];
   let dialects = ["bufferization::Bufferization", "memref::MemRef"];
 }
@@ -161,32 +155,26 @@ def DDPPlanArenaPass : DDP_ModulePass<"ddp-plan-arena"> {
     Post-condition: no allocation.
   }];
   let before = [{
-    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
-      %a = memref.alloc() : memref<4xf32>
-      %b = memref.alloc() : memref<4xf32>
-      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
-      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
-      %c = memref.alloc() : memref<4xf32>
-      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
-      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
-      return
-    }
+    %a = memref.alloc() : memref<4xf32>
+    %b = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+    linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+    %c = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+    linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
   }];
   let after = [{
-    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
-      %arena = ddp.arena : memref<128xi8>
-      %begin_a = arith.constant 0 : index
-      %a = memref.view %arena[%begin_a][] : memref<128xi8> to memref<4xf32>
-      %begin_b = arith.constant 64 : index
-      %b = memref.view %arena[%begin_b][] : memref<128xi8> to memref<4xf32>
-      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
-      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
-      %begin_c = arith.constant 0 : index
-      %c = memref.view %arena[%begin_c][] : memref<128xi8> to memref<4xf32>
-      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
-      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
-      return
-    }
+    %arena = ddp.arena : memref<128xi8>
+    %begin_a = arith.constant 0 : index
+    %a = memref.view %arena[%begin_a][] : memref<128xi8> to memref<4xf32>
+    %begin_b = arith.constant 64 : index
+    %b = memref.view %arena[%begin_b][] : memref<128xi8> to memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+    linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+    %begin_c = arith.constant 0 : index
+    %c = memref.view %arena[%begin_c][] : memref<128xi8> to memref<4xf32>
+    linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+    linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
   }];
   let dialects = ["arith::Arith", "ddp::DDP"];
 }

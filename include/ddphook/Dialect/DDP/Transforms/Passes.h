@@ -45,9 +45,11 @@ std::unique_ptr<Pass> createVerifyOrderAfterPass(CollectiveHistory history,
                                                  StringRef pass,
                                                  OrderAcrossPass kept);
 
-/// Registers the bufferization interfaces of MLIR's own dialects, which the
-/// passes on memory use. `mlir::registerAllDialects` registers them too; both
-/// may be called.
+/// Registers the bufferization interface of the dialect's operations, attached
+/// from outside like that of upstream's dialects.
+void registerBufferizableOpInterfaceExternalModels(DialectRegistry &registry);
+/// Also registers those of MLIR's own dialects, which the passes on memory use.
+/// `mlir::registerAllDialects` registers them too; both may be called.
 void registerBufferizationModels(DialectRegistry &registry);
 
 #define GEN_PASS_DECL

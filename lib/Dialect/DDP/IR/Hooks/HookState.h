@@ -36,6 +36,9 @@ public:
   /// first is named `name`, others `name`.SEED.
   FailureOr<StateOp> getGenerator(StringRef name, int64_t seed);
 
+  /// Creates an i64 that starts at 0. Reports an error if the name is taken.
+  FailureOr<StateOp> createCounter(const Twine &name, StateKind kind);
+
   /// Returns an i64 that starts at 0 and that all hooks share, for events that
   /// all ranks of the reduction's group count alike.
   FailureOr<StateOp> getCounter(StringRef name);
@@ -55,7 +58,6 @@ private:
   FailureOr<StateOp> describe(FailureOr<StateOp> state, StringRef role,
                               Members members);
   FailureOr<StateOp> share(FailureOr<StateOp> state, StringRef role);
-  FailureOr<StateOp> createCounter(const Twine &name, StateKind kind);
   FailureOr<StateOp> create(StateKind kind, const Twine &name, Type type,
                             StatePlacement placement, StateInit init,
                             IntegerAttr seed = {},

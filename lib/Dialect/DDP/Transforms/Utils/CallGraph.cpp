@@ -5,6 +5,8 @@
 #include "CallGraph.h"
 #include "../../Analysis/SymbolRefs.h"
 
+#include "mlir/IR/PatternMatch.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -67,21 +69,11 @@ void mlir::ddp::eraseResults(func::FuncOp function,
 
 void mlir::ddp::replaceCall(func::CallOp &call, const llvm::BitVector &erased,
                             ArrayRef<Value> newOperands) {
-  OpBuilder builder(call);
-  SmallVector<Value> operands(call.getOperands()), kept;
-  llvm::append_range(operands, newOperands);
-  for (OpResult result : call.getResults())
-    if (!erased.test(result.getResultNumber()))
-      kept.push_back(result);
-  auto newCall =
-      func::CallOp::create(builder, call.getLoc(), call.getCalleeAttr(),
-                           ValueRange(kept).getTypes(), operands);
-  newCall.setNoInline(call.getNoInline());
-  newCall->setDiscardableAttrs(call->getDiscardableAttrDictionary());
-  for (auto [before, now] : llvm::zip_equal(kept, newCall.getResults()))
-    before.replaceAllUsesWith(now);
-  call.erase();
-  call = newCall;
+  call.removeArgAttrsAttr();
+  call.removeResAttrsAttr();
+  call->insertOperands(call.getNumOperands(), newOperands);
+  call = cast<func::CallOp>(
+      IRRewriter(call.getContext()).eraseOpResults(call, erased));
 }
 
 SmallVector<unsigned>

@@ -156,13 +156,9 @@ void mlir::ddp::hoistCollectives(Block &block,
     for (Operation *link : chain)
       anchorOf[link] = anchor && !isKept ? anchor : link;
   }
-  for (auto &[anchor, ops] : moved) {
-    Operation *previous = anchor;
-    for (Operation *op : ops) {
-      op->moveAfter(previous);
-      previous = op;
-    }
-  }
+  for (auto &[anchor, ops] : moved)
+    for (Operation *op : llvm::reverse(ops))
+      op->moveAfter(anchor);
 }
 
 /// Returns true if, after `op` reduces `value` in place in the then branch of

@@ -6,7 +6,7 @@ include "ddphook/PassBase.td"
 
 def ConvertDDPToRuntimePass : DDP_ModulePass<"convert-ddp-to-runtime"> {
   let summary = "turn ddp operations into calls of the runtime, and write the plan";
-  let text = [{
+  let description = [{
     Every operation on flat arrays becomes an `llvm.call` of the corresponding
     function of `ddphook/runtime/compiled.h`. The runtime provides the arena, and
     views of it become `memref.view`s. Everything that ranks must agree on and that
@@ -23,45 +23,25 @@ def ConvertDDPToRuntimePass : DDP_ModulePass<"convert-ddp-to-runtime"> {
 
     Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of the
     ddp dialect is left; anything that cannot be converted is an error.
-  }];
-  let before = [{
-    ddp.process_group @dp
+
+    In outline:
+
+    ```
     func.func @step(%b: memref<40xf32> {ddp.inout}) {
       ddp.flat.all_reduce mean %b on @dp wire f16 into %b
-          : memref<40xf32>, memref<40xf32>
-      return
     }
-  }];
-  let after = [{
+    // becomes
     module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host,
         process_groups = [<name = "dp">],
         collectives = [<group = 0, count = 40, dtype = f32, wire_dtype = f16,
                         divide = true>],
         entries = [<name = "step",
-                    arguments = [<type = memref<40xf32>, inout = true>]>]>} {
-      llvm.func @ddphook_rt_collective(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64)
-      llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr {
-        %null = llvm.mlir.zero : !llvm.ptr
-        llvm.return %null : !llvm.ptr
-      }
-      func.func @step(%b: memref<40xf32>) {
-        %slot = llvm.mlir.addressof @__ddphook_handle : !llvm.ptr
-        %handle = llvm.load %slot : !llvm.ptr -> !llvm.ptr
-        %b0 = memref.extract_aligned_pointer_as_index %b
-            : memref<40xf32> -> index
-        %b1 = arith.index_cast %b0 : index to i64
-        %in = llvm.inttoptr %b1 : i64 to !llvm.ptr
-        %b2 = memref.extract_aligned_pointer_as_index %b
-            : memref<40xf32> -> index
-        %b3 = arith.index_cast %b2 : index to i64
-        %out = llvm.inttoptr %b3 : i64 to !llvm.ptr
-        %collective = llvm.mlir.constant(0 : i32) : i32
-        %step = llvm.mlir.constant(0 : i64) : i64
-        llvm.call @ddphook_rt_collective(%handle, %collective, %in, %out, %step)
-            : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> ()
-        return
-      }
+                    arguments = [<type = memref<40xf32>, inout = true>]>]>}
+    func.func @step(%b: memref<40xf32>) {
+      … %handle, from @__ddphook_handle; %in and %out, the address of %b
+      llvm.call @ddphook_rt_collective(%handle, %collective, %in, %out, %step)
     }
+    ```
   }];
   let options = [
     Option<"memory", "memory", "::mlir::ddp::ArrayMemory",

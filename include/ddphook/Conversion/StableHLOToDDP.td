@@ -112,24 +112,18 @@ def DDPConvertStableHLOControlFlowPass
     Pre-condition: none. Post-condition: none of these operations is left.
   }];
   let before = [{
-    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
-      %0 = "stablehlo.if"(%which) ({
-        "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
-      }, {
-        "stablehlo.return"(%b) : (tensor<4xf32>) -> ()
-      }) : (tensor<i1>) -> tensor<4xf32>
-      return %0 : tensor<4xf32>
-    }
+    %0 = "stablehlo.if"(%which) ({
+      "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
+    }, {
+      "stablehlo.return"(%b) : (tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> tensor<4xf32>
   }];
   let after = [{
-    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
-      %extracted = tensor.extract %which[] : tensor<i1>
-      %0 = scf.if %extracted -> (tensor<4xf32>) {
-        scf.yield %a : tensor<4xf32>
-      } else {
-        scf.yield %b : tensor<4xf32>
-      }
-      return %0 : tensor<4xf32>
+    %extracted = tensor.extract %which[] : tensor<i1>
+    %0 = scf.if %extracted -> (tensor<4xf32>) {
+      scf.yield %a : tensor<4xf32>
+    } else {
+      scf.yield %b : tensor<4xf32>
     }
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
@@ -149,16 +143,12 @@ def DDPVerifyStableHLOOrderPass : DDP_ModulePass<"ddp-verify-stablehlo-order"> {
     In this example the condition may differ between ranks. It is refused:
 
     ```mlir
-    ddp.process_group @dp size 2
-    func.func @step(%g: tensor<4xf32>, %stop: tensor<i1>) -> tensor<4xf32> {
-      %0 = "stablehlo.if"(%stop) ({
-        "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
-      }, {
-        %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to execute this operation equally often
-        "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
-      }) : (tensor<i1>) -> tensor<4xf32>
-      return %0 : tensor<4xf32>
-    }
+    %0 = "stablehlo.if"(%stop) ({
+      "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
+    }, {
+      %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to execute this operation equally often
+      "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> tensor<4xf32>
     ```
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor", "ub::UB"];
@@ -166,7 +156,7 @@ def DDPVerifyStableHLOOrderPass : DDP_ModulePass<"ddp-verify-stablehlo-order"> {
 
 def DDPConvertStableHLOScatterPass : DDP_ModulePass<"ddp-convert-stablehlo-scatter"> {
   let summary = "turn StableHLO's scatter into loops";
-  let text = [{
+  let description = [{
     StableHLO's own lowering to linalg does not handle `stablehlo.scatter`, which is
     the gradient of embeddings, of losses by class and of all other indexing. This pass
     turns it into loops that apply the updates to the operand one after the other. As
@@ -177,56 +167,28 @@ def DDPConvertStableHLOScatterPass : DDP_ModulePass<"ddp-convert-stablehlo-scatt
     elements are errors.
 
     Pre-condition: static shapes. Post-condition: no `stablehlo.scatter` is left.
-  }];
-  let before = [{
-    func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
-      %0 = "stablehlo.scatter"(%table, %rows, %updates) <{
-          scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
-              inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
-              index_vector_dim = 1>}> ({
-      ^bb0(%old: tensor<f32>, %update: tensor<f32>):
-        %sum = "stablehlo.add"(%old, %update) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-        "stablehlo.return"(%sum) : (tensor<f32>) -> ()
-      }) : (tensor<8x3xf32>, tensor<4xi32>, tensor<4x3xf32>) -> tensor<8x3xf32>
-      return %0 : tensor<8x3xf32>
-    }
-  }];
-  let after = [{
-    func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
-      %c0 = arith.constant 0 : index
-      %c4 = arith.constant 4 : index
-      %c1 = arith.constant 1 : index
-      %0 = scf.for %arg3 = %c0 to %c4 step %c1 iter_args(%arg4 = %table) -> (tensor<8x3xf32>) {
-        %extracted = tensor.extract %rows[%arg3] : tensor<4xi32>
-        %1 = arith.index_cast %extracted : i32 to index
-        %c7 = arith.constant 7 : index
-        %2 = arith.cmpi ule, %1, %c7 : index
-        %3 = scf.if %2 -> (tensor<8x3xf32>) {
-          %c0_0 = arith.constant 0 : index
-          %c3 = arith.constant 3 : index
-          %c1_1 = arith.constant 1 : index
-          %4 = scf.for %arg5 = %c0_0 to %c3 step %c1_1 iter_args(%arg6 = %arg4) -> (tensor<8x3xf32>) {
-            %extracted_2 = tensor.extract %updates[%arg3, %arg5] : tensor<4x3xf32>
-            %extracted_3 = tensor.extract %arg6[%1, %arg5] : tensor<8x3xf32>
-            %5 = arith.addf %extracted_3, %extracted_2 : f32
-            %inserted = tensor.insert %5 into %arg6[%1, %arg5] : tensor<8x3xf32>
-            scf.yield %inserted : tensor<8x3xf32>
-          }
-          scf.yield %4 : tensor<8x3xf32>
-        } else {
-          scf.yield %arg4 : tensor<8x3xf32>
+
+    In outline:
+
+    ```
+    %0 = "stablehlo.scatter"(%table, %rows, %updates) ({ … "stablehlo.add" … })
+    // becomes
+    %0 = scf.for %i = %c0 to %c4 step %c1 iter_args(%table_i = %table) {
+      %row = tensor.extract %rows[%i]
+      scf.if … the row is inside the table {
+        scf.for %j = %c0 to %c3 step %c1 iter_args(%row_j = %table_i) {
+          … tensor.insert of %row_j[%row, %j] + %updates[%i, %j]
         }
-        scf.yield %3 : tensor<8x3xf32>
       }
-      return %0 : tensor<8x3xf32>
     }
+    ```
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }
 
 def DDPConvertCHLOTopKPass : DDP_ModulePass<"ddp-convert-chlo-top-k"> {
   let summary = "turn the search for the largest numbers of rows into loops";
-  let text = [{
+  let description = [{
     JAX writes `jax.lax.top_k`, with which mixture-of-experts layers choose experts, as
     `chlo.top_k`. StableHLO's own lowering makes a sort of it, which cannot be lowered to
     linalg. This pass searches each row once per requested number. Among equal numbers
@@ -234,58 +196,21 @@ def DDPConvertCHLOTopKPass : DDP_ModulePass<"ddp-convert-chlo-top-k"> {
     largest, and -0 comes after 0.
 
     Pre-condition: static shapes. Post-condition: no `chlo.top_k` is left.
-  }];
-  let before = [{
-    func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
-      %0:2 = "chlo.top_k"(%gates) <{k = 2 : i64}> : (tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>)
-      return %0#0, %0#1 : tensor<16x2xi32>, tensor<16x2xi32>
-    }
-  }];
-  let after = [{
-    func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
-      %c0 = arith.constant 0 : index
-      %c16 = arith.constant 16 : index
-      %c1 = arith.constant 1 : index
-      %c0_0 = arith.constant 0 : index
-      %c2 = arith.constant 2 : index
-      %c1_1 = arith.constant 1 : index
-      %0 = tensor.empty() : tensor<16x2xi32>
-      %1 = tensor.empty() : tensor<16x2xi32>
-      %2:3 = scf.for %arg1 = %c0 to %c16 step %c1 iter_args(%arg2 = %0, %arg3 = %1, %arg4 = %c0_0) -> (tensor<16x2xi32>, tensor<16x2xi32>, index) {
-        %3:3 = scf.for %arg5 = %c0_0 to %c2 step %c1_1 iter_args(%arg6 = %arg2, %arg7 = %arg3, %arg8 = %arg4) -> (tensor<16x2xi32>, tensor<16x2xi32>, index) {
-          %c4 = arith.constant 4 : index
-          %c0_2 = arith.constant 0 : index
-          %4 = arith.cmpi eq, %arg5, %c0_2 : index
-          %extracted = tensor.extract %gates[%arg1, %arg8] : tensor<16x4xi32>
-          %c0_3 = arith.constant 0 : index
-          %c1_4 = arith.constant 1 : index
-          %5 = scf.for %arg9 = %c0_3 to %c4 step %c1_4 iter_args(%arg10 = %c4) -> (index) {
-            %extracted_7 = tensor.extract %gates[%arg1, %arg9] : tensor<16x4xi32>
-            %7 = arith.cmpi slt, %extracted_7, %extracted : i32
-            %8 = arith.cmpi eq, %extracted_7, %extracted : i32
-            %9 = arith.cmpi ugt, %arg9, %arg8 : index
-            %10 = arith.andi %8, %9 : i1
-            %11 = arith.ori %7, %10 : i1
-            %12 = arith.cmpi eq, %arg10, %c4 : index
-            %13 = arith.select %12, %arg9, %arg10 : index
-            %extracted_8 = tensor.extract %gates[%arg1, %13] : tensor<16x4xi32>
-            %14 = arith.cmpi sgt, %extracted_7, %extracted_8 : i32
-            %15 = arith.ori %12, %14 : i1
-            %16 = arith.ori %4, %11 : i1
-            %17 = arith.andi %16, %15 : i1
-            %18 = arith.select %17, %arg9, %arg10 : index
-            scf.yield %18 : index
-          }
-          %extracted_5 = tensor.extract %gates[%arg1, %5] : tensor<16x4xi32>
-          %6 = arith.index_cast %5 : index to i32
-          %inserted = tensor.insert %extracted_5 into %arg6[%arg1, %arg5] : tensor<16x2xi32>
-          %inserted_6 = tensor.insert %6 into %arg7[%arg1, %arg5] : tensor<16x2xi32>
-          scf.yield %inserted, %inserted_6, %5 : tensor<16x2xi32>, tensor<16x2xi32>, index
+
+    In outline:
+
+    ```
+    %0:2 = "chlo.top_k"(%gates) <{k = 2 : i64}>
+    // becomes
+    %0:2 = scf.for %row = … iter_args(%values = …, %places = …) {
+      scf.for %rank = %c0 to %c2 step %c1 iter_args(…, %last = …) {
+        %place = scf.for %i = … iter_args(%best = …) {
+          … %i, if it is the first or comes after %last and is larger than at %best
         }
-        scf.yield %3#0, %3#1, %3#2 : tensor<16x2xi32>, tensor<16x2xi32>, index
+        … tensor.insert of %gates[%row, %place] and of %place
       }
-      return %2#0, %2#1 : tensor<16x2xi32>, tensor<16x2xi32>
     }
+    ```
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See FoldLinalgMeans.h. A division is an elementwise linalg operation, or an
+// Finds means in linalg. A division is an elementwise linalg operation, or an
 // arith operation on tensors.
 
-#include "FoldLinalgMeans.h"
-
-#include "SizeConstants.h"
+#include "Means.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -55,32 +53,27 @@ static std::optional<APFloat> getNumber(Value value) {
   return wide;
 }
 
-/// Returns the scaling that `op` does if it divides or multiplies by a
-/// constant, preferring one by `size` if both operands are constants.
-static std::optional<Scaling> getScalingOfArith(Operation *op, int64_t size) {
+namespace {
+struct LinalgMeans : MeanDialect {
+  using MeanDialect::MeanDialect;
+  std::optional<Scaling> getScaling(Operation *op) const override;
+
+private:
+  std::optional<Scaling> getScalingOfArith(Operation *op) const;
+};
+} // namespace
+
+std::optional<Scaling> LinalgMeans::getScalingOfArith(Operation *op) const {
   bool isProduct = isa_and_nonnull<arith::MulFOp>(op);
   if (!isProduct && !isa_and_nonnull<arith::DivFOp>(op))
     return std::nullopt;
-  std::optional<Scaling> found;
-  // A dividend is not a scaling, but a factor may be either operand.
-  for (unsigned place : {1, 0}) {
-    std::optional<APFloat> number = getNumber(op->getOperand(place));
-    if (!number || (place == 0 && !isProduct))
-      continue;
-    Scaling scaling{op, op->getOperand(1 - place), *number, isProduct};
-    if (scaling.isBy(size))
-      return scaling;
-    if (!found)
-      found = scaling;
-  }
-  return found;
+  return getScalingByConstant(op, isProduct, getNumber);
 }
 
-/// Returns the scaling that `op` does on tensors.
-static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
-  auto linalgOp = dyn_cast_or_null<linalg::LinalgOp>(op);
+std::optional<Scaling> LinalgMeans::getScaling(Operation *op) const {
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
   if (!linalgOp) {
-    std::optional<Scaling> scaling = getScalingOfArith(op, size);
+    std::optional<Scaling> scaling = getScalingOfArith(op);
     return scaling && isa<RankedTensorType>(scaling->scaled.getType())
                ? scaling
                : std::nullopt;
@@ -89,8 +82,8 @@ static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
       linalgOp.getNumParallelLoops() != linalgOp.getNumLoops())
     return std::nullopt;
   Block *body = linalgOp.getBlock();
-  std::optional<Scaling> scaling = getScalingOfArith(
-      body->getTerminator()->getOperand(0).getDefiningOp(), size);
+  std::optional<Scaling> scaling =
+      getScalingOfArith(body->getTerminator()->getOperand(0).getDefiningOp());
   auto element =
       dyn_cast_or_null<BlockArgument>(scaling ? scaling->scaled : Value());
   if (!element || element.getOwner() != body ||
@@ -107,58 +100,8 @@ static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   return scaling;
 }
 
-static bool foldAfter(AllReduceOp reduction, int64_t size,
-                      std::optional<Scaling> &other) {
-  Value sum = reduction.getResult();
-  // Gradients in f16 are often close to underflow: do not divide first.
-  if (getElementTypeOrSelf(sum).isF16() || sum.use_empty())
-    return false;
-  SetVector<Operation *> divisions;
-  bool isMean = true;
-  for (Operation *user : sum.getUsers()) {
-    std::optional<Scaling> scaling = getScaling(user, size);
-    if (!scaling || scaling->scaled != sum)
-      return false;
-    if (!scaling->isBy(size)) {
-      isMean = false;
-      other = scaling;
-    }
-    divisions.insert(user);
-  }
-  if (!isMean)
-    return false;
-  for (Operation *division : divisions) {
-    division->getResult(0).replaceAllUsesWith(sum);
-    division->erase();
-  }
-  return true;
-}
-
-static bool foldBefore(AllReduceOp reduction, int64_t size,
-                       std::optional<Scaling> &other) {
-  Operation *division = reduction.getInput().getDefiningOp();
-  std::optional<Scaling> scaling = getScaling(division, size);
-  if (!scaling)
-    return false;
-  if (!scaling->isBy(size)) {
-    other = scaling;
-    return false;
-  }
-  reduction.getInputMutable().set(scaling->scaled);
-  if (division->use_empty())
-    division->erase();
-  return true;
-}
-
 void mlir::ddp::foldLinalgMean(AllReduceOp reduction, int64_t size,
                                StringRef pass) {
-  if (reduction.getReduction() != Reduction::Sum)
-    return;
-  std::optional<Scaling> before, after;
-  if (foldAfter(reduction, size, after) ||
-      foldBefore(reduction, size, before)) {
-    reduction.setReduction(Reduction::Mean);
-    return;
-  }
-  remarkOtherSize(reduction, {after, before}, size, pass);
+  if (reduction.getReduction() == Reduction::Sum)
+    foldMean(reduction, LinalgMeans(size), pass);
 }

@@ -27,20 +27,14 @@ def DDPImportMPIPass : DDP_ModulePass<"ddp-import-mpi"> {
     no operation of the mpi dialect is left (without `keep-others`).
   }];
   let before = [{
-    func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
-      %world = mpi.comm_world : !mpi.comm
-      mpi.allreduce(%g, %sum, MPI_SUM, %world)
-          : memref<8x4xf32>, memref<8x4xf32>
-      return
-    }
+    %world = mpi.comm_world : !mpi.comm
+    mpi.allreduce(%g, %sum, MPI_SUM, %world)
+        : memref<8x4xf32>, memref<8x4xf32>
   }];
   let after = [{
     ddp.process_group @world
-    func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
-      ddp.all_reduce sum %g on @world into %sum : memref<8x4xf32>,
-          : memref<8x4xf32>
-      return
-    }
+    ddp.all_reduce sum %g on @world into %sum : memref<8x4xf32>,
+        : memref<8x4xf32>
   }];
   let options = [
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",

@@ -46,25 +46,17 @@ def DDPImportShardPass : DDP_ModulePass<"ddp-import-shard"> {
   }];
   let before = [{
     shard.grid @grid(shape = 2x2)
-    func.func @step(%g: tensor<8x4xf32>, %loss: tensor<f32>)
-        -> (tensor<8x4xf32>, tensor<f32>) {
-      %0 = shard.all_reduce %g on @grid grid_axes = [0]
-          : tensor<8x4xf32> -> tensor<8x4xf32>
-      %1 = shard.all_reduce %loss on @grid grid_axes = [0, 1] reduction = average
-          : tensor<f32> -> tensor<f32>
-      return %0, %1 : tensor<8x4xf32>, tensor<f32>
-    }
+    %0 = shard.all_reduce %g on @grid grid_axes = [0]
+        : tensor<8x4xf32> -> tensor<8x4xf32>
+    %1 = shard.all_reduce %loss on @grid grid_axes = [0, 1] reduction = average
+        : tensor<f32> -> tensor<f32>
   }];
   let after = [{
     ddp.process_group @grid_0 size 2 ranks [[0, 2], [1, 3]]
     ddp.process_group @grid_0_1 size 4
-    func.func @step(%g: tensor<8x4xf32>, %loss: tensor<f32>)
-        -> (tensor<8x4xf32>, tensor<f32>) {
-      %0 = ddp.all_reduce sum %g on @grid_0 : tensor<8x4xf32>
-      %1 = ddp.all_reduce mean %loss on @grid_0_1
-          {ddp.hook = #ddp.allreduce} : tensor<f32>
-      return %0, %1 : tensor<8x4xf32>, tensor<f32>
-    }
+    %0 = ddp.all_reduce sum %g on @grid_0 : tensor<8x4xf32>
+    %1 = ddp.all_reduce mean %loss on @grid_0_1
+        {ddp.hook = #ddp.allreduce} : tensor<f32>
   }];
   let options = [
     ListOption<"gradientAxes", "gradient-axes", "int64_t",
