@@ -100,8 +100,8 @@ static std::string describe(const json &trace) {
   }
   for (const json &rank : about.at("ranks"))
     if (const int64_t lost = rank.at("events_lost"))
-      text += "rank " + std::to_string(rank.at("rank").get<int>()) + ": " +
-              std::to_string(lost) + " older events were overwritten\n";
+      text += concat("rank ", rank.at("rank").get<int>(), ": ", lost,
+                     " older events were overwritten\n");
   for (const json &failure : about.at("failures"))
     text += "rank " + std::to_string(failure.at("rank").get<int>()) + " " +
             failure.at("state").get<std::string>() + ": " +

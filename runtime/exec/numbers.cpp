@@ -2,6 +2,8 @@
 
 #include "numbers.h"
 
+#include "base/status.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -38,12 +40,10 @@ std::string ddphook::printDuration(double seconds) {
   if (whole < 60)
     return std::to_string(whole) + " s";
   if (whole < 3600)
-    return std::to_string(whole / 60) + " min " + std::to_string(whole % 60) +
-           " s";
-  return std::to_string(whole / 3600) + " h " +
-         std::to_string(whole % 3600 / 60) + " min";
+    return concat(whole / 60, " min ", whole % 60, " s");
+  return concat(whole / 3600, " h ", whole % 3600 / 60, " min");
 }
 
 std::string ddphook::printCount(int64_t count, const std::string &what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  return concat(count, " ", what, count == 1 ? "" : "s");
 }

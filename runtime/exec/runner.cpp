@@ -79,8 +79,7 @@ public:
   /// Says that all steps are done. On a terminal the summary follows.
   void finish() {
     if (isShown && !isTerminal)
-      show(std::to_string(steps) + " of " + std::to_string(steps) +
-           " steps are done");
+      show(concat(steps, " of ", steps, " steps are done"));
   }
 
 private:
@@ -97,8 +96,7 @@ private:
 
   /// Returns "step 7 of 9, 1.5 ms a step, 3 s left".
   std::string describe(int64_t step, Clock::time_point now) const {
-    std::string text =
-        "step " + std::to_string(step) + " of " + std::to_string(steps);
+    std::string text = concat("step ", step, " of ", steps);
     if (step <= firstStep)
       return text;
     const double seconds =
@@ -337,9 +335,8 @@ static Status prepare(Job &job, const Bootstrap &place) {
   if (place.isLaunched && options.ranks && *options.ranks != place.worldSize)
     return Status(
         DDPHOOK_INVALID_ARGUMENT,
-        "expected --ranks to be the world size of the launched job, " +
-            std::to_string(place.worldSize) + ", but got " +
-            std::to_string(*options.ranks));
+        concat("expected --ranks to be the world size of the launched job, ",
+               place.worldSize, ", but got ", *options.ranks));
   job.worldSize =
       place.isLaunched ? place.worldSize : options.ranks.value_or(1);
   DDPHOOK_TRY(checkPatterns(options, job.worldSize));

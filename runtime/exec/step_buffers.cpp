@@ -35,9 +35,8 @@ Status StepBuffers::add(const EntryValue &value, const std::string &what) {
   buffer.bytes = value.bytes;
   buffer.host.reset(std::aligned_alloc(bufferAlignment, bytes));
   if (!buffer.host)
-    return Status(DDPHOOK_RESOURCE_EXHAUSTED, "cannot allocate " +
-                                                  std::to_string(value.bytes) +
-                                                  " bytes for " + what);
+    return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                  concat("cannot allocate ", value.bytes, " bytes for ", what));
   if (device && !value.isScalar)
     DDPHOOK_TRY(fromRuntime(
         ddphook_memory_alloc(device, buffer.bytes, &buffer.onDevice), what));
@@ -82,9 +81,8 @@ static Status checkBooleans(const void *data, uint64_t count,
   if (bad == bytes + count)
     return Status::ok();
   return Status(DDPHOOK_DATA_LOSS,
-                where + ": expected booleans to be 0 or 1, but got " +
-                    std::to_string(*bad) + " at element " +
-                    std::to_string(bad - bytes));
+                concat(where, ": expected booleans to be 0 or 1, but got ",
+                       *bad, " at element ", bad - bytes));
 }
 
 Status StepBuffers::readArguments(const std::string &path) {

@@ -54,12 +54,11 @@ static std::string describeWire(const ddphook_stats_t &stats) {
       printRatio(stats.uncompressed_bytes, stats.wire_bytes);
   // The numbers of PyTorch's PowerSGDState.compression_stats().
   if (stats.elements_before_compression > 0)
-    text += "; compression_stats: rate " +
-            printRatio(stats.elements_before_compression,
-                       stats.elements_after_compression) +
-            ", numel " + std::to_string(stats.elements_before_compression) +
-            " before, " + std::to_string(stats.elements_after_compression) +
-            " after";
+    text += concat("; compression_stats: rate ",
+                   printRatio(stats.elements_before_compression,
+                              stats.elements_after_compression),
+                   ", numel ", stats.elements_before_compression, " before, ",
+                   stats.elements_after_compression, " after");
   return text;
 }
 
@@ -82,15 +81,16 @@ std::string ddphook::describeRun(const Summary &summary) {
   const RunOptions &options = summary.options;
   const EntrySignature &signature = summary.signature;
   const std::string begin = std::string(summary.toolName) + ": ";
-  std::string text =
-      begin + "steps: " + std::to_string(options.steps) + " of '" +
-      options.entry + "' on " + printCount(summary.worldSize, "rank") + " in " +
-      printDuration(summary.seconds) + ", " +
-      printMilliseconds(summary.figures.medianSeconds) + " each (median)\n";
+  std::string text = concat(
+      begin, "steps: ", options.steps, " of '", options.entry, "' on ",
+      printCount(summary.worldSize, "rank"), " in ",
+      printDuration(summary.seconds), ", ",
+      printMilliseconds(summary.figures.medianSeconds), " each (median)\n");
   text += begin + "wire: " + describeWire(summary.figures.stats) + "\n";
   if (signature.stateCount > 0)
-    text += begin + "states: " + std::to_string(signature.stateCount) + " of " +
-            printBytes(static_cast<double>(signature.stateBytes)) + " a rank\n";
+    text += concat(begin, "states: ", signature.stateCount, " of ",
+                   printBytes(static_cast<double>(signature.stateBytes)),
+                   " a rank\n");
   for (const PlannedFiles &planned :
        planFiles(options, signature, summary.worldSize)) {
     const bool isCheckpoint = !planned.makesRoom;

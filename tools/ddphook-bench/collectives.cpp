@@ -120,9 +120,9 @@ measureReductions(Rank &rank, const std::string &title,
     }
   works.insert(works.end(), more.begin(), more.end());
   return rank.measure(
-      title + ", " + std::to_string(rank.size) + " ranks on '" +
-          rank.options.device + "', " + sizeName(bucket.n) +
-          "; copies by all ranks at once; GB/s of what has to move",
+      concat(title, ", ", rank.size, " ranks on '", rank.options.device, "', ",
+             sizeName(bucket.n),
+             "; copies by all ranks at once; GB/s of what has to move"),
       rank.withCopies(std::move(works), 4 * bucket.n),
       &bucket.links.front().group);
 }
@@ -161,7 +161,7 @@ Status bench::benchHooks(Rank &rank) {
                                             shape.elements(), &link.group);
       DDPHOOK_TRY(each.prepare());
       works.push_back(
-          {"PowerSGD, rank " + std::to_string(approximation) + ", " + link.name,
+          {concat("PowerSGD, rank ", approximation, ", ", link.name),
            kPowerSgdBytes * shape.elements(), [&each] { return each.step(); },
            [&each](bool *right) { return each.checkFirstStep(right); }});
       if (&link == &bucket.links.front())
@@ -217,8 +217,7 @@ Status bench::benchStart(Rank &rank) {
                             values == std::vector<float>(count, expected)));
     results.push_back({name, "", 0, seconds});
   }
-  return rank.add("host time of starting an all-reduce of 16 KiB on '" +
-                      rank.options.device + "', " + std::to_string(rank.size) +
-                      " ranks",
+  return rank.add(concat("host time of starting an all-reduce of 16 KiB on '",
+                         rank.options.device, "', ", rank.size, " ranks"),
                   results);
 }

@@ -137,13 +137,11 @@ Status SweepOptions::parse(const Arguments &arguments) {
   }));
   if (minBytes > maxBytes)
     return invalid(
-        "expected --min-bytes to be at most --max-bytes, but got %lld "
-        "and %lld",
-        static_cast<long long>(minBytes), static_cast<long long>(maxBytes));
+        concat("expected --min-bytes to be at most --max-bytes, but got ",
+               minBytes, " and ", maxBytes));
   if (stepBytes > 0 && (maxBytes - minBytes) / stepBytes >= kMostSizes)
-    return invalid("expected at most %lld sizes, but got --step-bytes=%lld",
-                   static_cast<long long>(kMostSizes),
-                   static_cast<long long>(stepBytes));
+    return invalid(concat("expected at most ", kMostSizes,
+                          " sizes, but got --step-bytes=", stepBytes));
   return Status::ok();
 }
 

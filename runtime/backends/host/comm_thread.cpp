@@ -89,9 +89,8 @@ Status CommThread::start(Job job, RunsOn place, int64_t *ticket) {
 Status CommThread::wait(int64_t ticket) {
   std::unique_lock<std::mutex> lock(mutex);
   if (ticket < 1 || ticket > started)
-    return invalid("expected a ticket from 1 to %lld, but got %lld",
-                   static_cast<long long>(started),
-                   static_cast<long long>(ticket));
+    return invalid(
+        concat("expected a ticket from 1 to ", started, ", but got ", ticket));
   changed.wait(lock, [&] { return ended >= ticket; });
   return ticket >= failedTicket ? failure : Status::ok();
 }

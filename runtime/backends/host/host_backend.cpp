@@ -134,10 +134,9 @@ public:
                  int64_t count) {
     if (addEntries(entries, parts, keep, static_cast<float *>(out), count))
       return Status::ok();
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected ascending indices below %lld for a rank's largest "
-                 "elements, but got others",
-                 static_cast<long long>(count));
+    return Status(DDPHOOK_DATA_LOSS,
+                  concat("expected ascending indices below ", count,
+                         " for a rank's largest elements, but got others"));
   }
   void isFinite(const void *in, int64_t count, int32_t dtype, int32_t *result);
   void sumSquares(const void *in, int64_t count, int32_t dtype, double *result);

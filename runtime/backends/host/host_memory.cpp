@@ -40,11 +40,9 @@ Status host::allocateMemory(uint64_t bytes, uint64_t alignment, void **memory) {
     uint64_t most =
         (uint64_t(machine.totalram) + machine.totalswap) * machine.mem_unit;
     if (bytes > most)
-      return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                   "expected to allocate at most the machine's %llu bytes of "
-                   "memory, but got %llu",
-                   static_cast<unsigned long long>(most),
-                   static_cast<unsigned long long>(bytes));
+      return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                    concat("expected to allocate at most the machine's ", most,
+                           " bytes of memory, but got ", bytes));
   }
   uint64_t size = mappedSize(bytes);
   uint64_t unit = bytes >= hugePageThreshold ? hugePage : pageSize();

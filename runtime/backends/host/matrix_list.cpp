@@ -57,12 +57,10 @@ Status MatrixList::allocateScratch() {
   for (const ddphook_matrix_t &matrix : matrices) {
     std::optional<int64_t> bytes = lowRankScratchBytes(dtype, shapeOf(matrix));
     if (!bytes)
-      return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                   "expected memory for a matrix of %lld x %lld of rank %lld, "
-                   "but its factors are too large",
-                   static_cast<long long>(matrix.rows),
-                   static_cast<long long>(matrix.columns),
-                   static_cast<long long>(matrix.rank));
+      return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                    concat("expected memory for a matrix of ", matrix.rows,
+                           " x ", matrix.columns, " of rank ", matrix.rank,
+                           ", but its factors are too large"));
     slotBytes = std::max(slotBytes, static_cast<uint64_t>(*bytes));
   }
   // Keep threads off each other's cache lines.

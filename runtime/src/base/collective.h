@@ -182,19 +182,17 @@ inline Status checkCollective(const ddphook_collective_t &operation,
   if (!kind)
     return invalid("expected a kind of collective, but got %d", operation.kind);
   if (operation.count < 0)
-    return invalid("expected a count of at least 0, but got %lld",
-                   static_cast<long long>(operation.count));
-  if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
     return invalid(
-        "expected the element count of an all-to-all to be a multiple "
-        "of %lld ranks, but got %lld",
-        static_cast<long long>(ranks), static_cast<long long>(operation.count));
+        concat("expected a count of at least 0, but got ", operation.count));
+  if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
+    return invalid(concat(
+        "expected the element count of an all-to-all to be a multiple of ",
+        ranks, " ranks, but got ", operation.count));
   if (*kind == CollectiveKind::Broadcast &&
       (operation.root < 0 || operation.root >= ranks))
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
-        "expected the root of a broadcast to be one of %lld ranks, but got %d",
-        static_cast<long long>(ranks), operation.root);
+    return Status(DDPHOOK_INVALID_ARGUMENT,
+                  concat("expected the root of a broadcast to be one of ",
+                         ranks, " ranks, but got ", operation.root));
   if (!operation.part_ends)
     return Status::ok();
   if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
@@ -207,10 +205,9 @@ inline Status checkCollective(const ddphook_collective_t &operation,
     const bool isLast = rank + 1 == ranks;
     if (next < end || next > operation.count ||
         (isLast && next != operation.count))
-      return invalid("expected consecutive parts that cover %lld elements, but "
-                     "got a part from element %lld to %lld",
-                     static_cast<long long>(operation.count),
-                     static_cast<long long>(end), static_cast<long long>(next));
+      return invalid(
+          concat("expected consecutive parts that cover ", operation.count,
+                 " elements, but got a part from element ", end, " to ", next));
     end = next;
   }
   return Status::ok();
@@ -220,10 +217,10 @@ inline Status checkCollective(const ddphook_collective_t &operation,
 inline Status checkKept(int64_t keep, int64_t count) {
   if (keep <= count && count <= std::numeric_limits<int32_t>::max())
     return Status::ok();
-  return error(
+  return Status(
       DDPHOOK_INVALID_ARGUMENT,
-      "expected to keep some of fewer than 2^31 elements, but got %lld of %lld",
-      static_cast<long long>(keep), static_cast<long long>(count));
+      concat("expected to keep some of fewer than 2^31 elements, but got ",
+             keep, " of ", count));
 }
 
 } // namespace ddphook

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "base/status.h"
 #include "ddphook/runtime/compiled.h"
 
 #include <cstdint>
@@ -95,7 +96,7 @@ struct Encoding {
   /// Returns "i8 in blocks of 256".
   std::string describe() const {
     std::string text = codeName(code);
-    return block == 0 ? text : text + " in blocks of " + std::to_string(block);
+    return block == 0 ? text : concat(text, " in blocks of ", block);
   }
 
   friend bool operator==(const Encoding &a, const Encoding &b) {

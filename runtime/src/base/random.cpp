@@ -299,8 +299,8 @@ Status ddphook::drawNormal(int32_t *generator, const int64_t *draws,
                    MersenneTwister::size, generator[generatorElements - 1]);
   for (int64_t i = 0; i < drawCount; ++i)
     if (draws[i] < 0)
-      return invalid("expected to draw at least 0 numbers, but got %lld",
-                     static_cast<long long>(draws[i]));
+      return invalid(
+          concat("expected to draw at least 0 numbers, but got ", draws[i]));
 
   MersenneTwister seeds(generator);
   NormalSource source(drawSeed(seeds));

@@ -12,9 +12,26 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace ddphook {
+
+/// Returns the parts as one text: numbers in decimal, all others as they are.
+template <typename... Parts>
+std::string concat(const Parts &...parts) {
+  std::string text;
+  auto add = [&text](const auto &part) {
+    using Part = std::decay_t<decltype(part)>;
+    if constexpr (std::is_same_v<Part, char> ||
+                  std::is_convertible_v<Part, std::string_view>)
+      text += part;
+    else
+      text += std::to_string(part);
+  };
+  (add(parts), ...);
+  return text;
+}
 
 /// Success, or a code with one line that says why. Messages start lower case
 /// and end without a period. Nothing here throws: a failure can always be

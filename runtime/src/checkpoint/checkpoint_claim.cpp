@@ -27,8 +27,7 @@ static const char deadlineWords[] = ", with a deadline of ";
 static std::string describeOwner(const Context &context) {
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
-  std::string text =
-      "process " + std::to_string(::getpid()) + " on " + std::string(host);
+  std::string text = concat("process ", ::getpid(), " on ", host);
   // A manifest must remain small.
   if (!context.runId().empty())
     text += ", job run '" + context.runId().substr(0, 256) + "'";

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <deque>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
@@ -354,7 +353,7 @@ static void appendState(std::string *text, const PlanState &state) {
   *text += ",\"placement\":\"";
   *text +=
       state.placement == StatePlacement::Replicated ? "replicated" : "per_rank";
-  *text += "\",\"seed\":" + std::to_string(state.seed) + "}";
+  *text += concat("\",\"seed\":", state.seed, "}");
 }
 
 std::string ddphook::printStates(const std::vector<PlanState> &states) {
@@ -386,8 +385,8 @@ Status ddphook::parseStates(std::string_view text,
         static_cast<uint32_t>(at["seed"].integer(0, int64_t(UINT32_MAX)));
     state.offset = end;
     if (state.bytes > maxBytes - end)
-      at["shapes"].fail("states of at most " + std::to_string(maxBytes) +
-                        " bytes together");
+      at["shapes"].fail(
+          concat("states of at most ", maxBytes, " bytes together"));
     end += state.bytes;
     states->push_back(std::move(state));
   });
@@ -397,30 +396,24 @@ Status ddphook::parseStates(std::string_view text,
 }
 
 uint64_t ddphook::hashProgram(const std::vector<PlanState> &states) {
-  // Groups the lines by their common beginning. Names contain no zero byte, so
-  // different lines cannot become equal.
-  std::map<std::string, std::vector<std::string_view>> lines;
-  std::deque<std::string> printed;
+  // Names contain no zero byte, so different lines cannot become equal.
+  std::vector<std::string> lines;
   for (const PlanState &state : states) {
-    std::vector<std::string_view> &rest =
-        lines[state.role + '\0' + stateDtypeName(state.dtype) + '\0' +
-              state.method + '\0' + std::to_string(state.seed) + '\0'];
+    const std::string begin =
+        concat(state.role, '\0', stateDtypeName(state.dtype), '\0',
+               state.method, '\0', state.seed, '\0');
     for (const std::vector<std::string> &list : state.gradients)
-      rest.insert(rest.end(), list.begin(), list.end());
+      for (const std::string &name : list)
+        lines.push_back(concat(begin, name, '\0'));
     if (state.role.empty()) {
-      appendState(&printed.emplace_back(), state);
-      rest.push_back(printed.back());
+      lines.push_back(begin);
+      appendState(&lines.back(), state);
+      lines.back() += '\0';
     }
   }
-  XXH3_state_t hash;
-  XXH3_64bits_reset(&hash);
-  for (auto &[begin, rest] : lines) {
-    std::sort(rest.begin(), rest.end());
-    for (std::string_view end : rest) {
-      XXH3_64bits_update(&hash, begin.data(), begin.size());
-      XXH3_64bits_update(&hash, end.data(), end.size());
-      XXH3_64bits_update(&hash, "", 1);
-    }
-  }
-  return XXH3_64bits_digest(&hash);
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (const std::string &line : lines)
+    text += line;
+  return hashText(text);
 }

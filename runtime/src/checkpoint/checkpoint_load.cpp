@@ -176,15 +176,15 @@ void Loader::logReport() const {
   const std::string file = "'" + manifestPath + "'";
   if (isOtherWorld())
     log(LogLevel::Warn,
-        file + " was saved by " + std::to_string(manifest->worldSize) +
-            " ranks, but this job has " + std::to_string(context.worldSize()));
+        concat(file, " was saved by ", manifest->worldSize,
+               " ranks, but this job has ", context.worldSize()));
   else if (isOtherNodes)
     log(LogLevel::Warn, file + " was saved by ranks on other nodes");
   for (size_t i = 0; i < reports.size(); ++i) {
     if (i == maxLoggedStates && !isLogged(LogLevel::Info))
       return log(LogLevel::Warn,
-                 file + ": so do " + std::to_string(reports.size() - i) +
-                     " other states (DDPHOOK_LOG=info names them)");
+                 concat(file, ": so do ", reports.size() - i,
+                        " other states (DDPHOOK_LOG=info names them)"));
     log(LogLevel::Warn, file + ": " + reports[i]);
   }
 }

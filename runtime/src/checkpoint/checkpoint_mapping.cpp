@@ -137,7 +137,7 @@ static std::string describePiece(const PlanState &state, NameList gradients) {
   for (size_t i = 1; i < gradients.count && i < 4; ++i)
     text += ", " + printName(gradients.data[i]);
   if (gradients.count > 4)
-    text += " and " + std::to_string(gradients.count - 4) + " more";
+    text += concat(" and ", gradients.count - 4, " more");
   return text;
 }
 
@@ -190,13 +190,11 @@ void Mapper::takeShared(size_t number) {
     const PlanState &source = saved[found->second];
     if (source.dtype != state.dtype || source.shapes != state.shapes ||
         source.seed != state.seed) {
-      lack(number,
-           "its " + describePiece(state, gradient) +
-               (source.seed != state.seed
-                    ? " was seeded with " + std::to_string(source.seed) +
-                          ", but the module's with " +
-                          std::to_string(state.seed)
-                    : " is of another type"));
+      lack(number, "its " + describePiece(state, gradient) +
+                       (source.seed != state.seed
+                            ? concat(" was seeded with ", source.seed,
+                                     ", but the module's with ", state.seed)
+                            : " is of another type"));
       continue;
     }
     isSharedTaken[found->second] = true;
@@ -229,8 +227,8 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
     difference = " is " + printType(source, found) + ", but the module's is " +
                  printType(state, wanted);
   else if (source.seed != state.seed)
-    difference = " was seeded with " + std::to_string(source.seed) +
-                 ", but the module's with " + std::to_string(state.seed);
+    difference = concat(" was seeded with ", source.seed,
+                        ", but the module's with ", state.seed);
   else if (source.placement == StatePlacement::PerRank &&
            state.placement == StatePlacement::Replicated)
     difference =
@@ -327,7 +325,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
       (isMissing ? "" : "the module has no counterpart for its ") +
       list.front();
   if (list.size() > 1)
-    first += " (and " + std::to_string(list.size() - 1) + " more)";
+    first += concat(" (and ", list.size() - 1, " more)");
   return Status(DDPHOOK_PLAN_MISMATCH, first);
 }
 

@@ -418,8 +418,7 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
     return invalid(
         "ddphook_broadcast: expected a root from 0 to %d, but got %d",
         place.worldSize - 1, root);
-  std::string mine =
-      std::to_string(bytes) + " bytes from rank " + std::to_string(root);
+  std::string mine = concat(bytes, " bytes from rank ", root);
   std::vector<std::string> all;
   DDPHOOK_TRY(allGather("ddphook_broadcast", mine, &all));
   for (size_t other = 0; other < all.size(); ++other)

@@ -137,10 +137,9 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
     // Check all sets, so that all ranks fail and not only those of one set.
     for (const std::vector<int> &set : sets)
       if (group.size != 0 && static_cast<int64_t>(set.size()) != group.size)
-        return invalid(
-            "process group '%s' was compiled for %lld ranks, but has "
-            "%zu in this job",
-            group.name.c_str(), static_cast<long long>(group.size), set.size());
+        return invalid(concat("process group '", group.name,
+                              "' was compiled for ", group.size,
+                              " ranks, but has ", set.size(), " in this job"));
     groups->push_back(membersOf(rank, sets, nodes));
     if (group.isHierarchical) {
       RankSets within, across;

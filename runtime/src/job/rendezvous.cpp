@@ -99,8 +99,7 @@ Status Rendezvous::choose(StoreAddress *address) {
 }
 
 Status Rendezvous::publish(StoreAddress *address) {
-  std::string value =
-      fresh + "," + std::to_string(address->port) + "," + network;
+  std::string value = concat(fresh, ",", address->port, ",", network);
   std::vector<std::string> &hosts = address->hosts;
   if (hosts[0].empty())
     hosts = outwardAddresses();

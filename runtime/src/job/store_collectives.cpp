@@ -76,7 +76,7 @@ void StoreCollectives::eraseOld() {
     return;
   std::string old = baseKey(number - 1);
   for (int other = 0; other < size; ++other)
-    store.erase(old + "/" + std::to_string(other)).ignore();
+    store.erase(concat(old, "/", other)).ignore();
   store.erase(old + "/all").ignore();
 }
 

@@ -49,7 +49,7 @@ private:
   /// Returns the ranks whose key does not exist, as far as the store answers.
   std::vector<int> absent(const std::function<std::string(int)> &key);
   std::string keyOf(int other) const {
-    return baseKey(number) + "/" + std::to_string(other);
+    return concat(baseKey(number), "/", other);
   }
   std::string baseKey(int64_t number) const {
     return prefix + std::to_string(number);
@@ -57,12 +57,11 @@ private:
   void eraseOld();
 
   std::string partKey(size_t part) const {
-    return "broadcast/" + std::to_string(broadcasts) + "/" +
-           std::to_string(part);
+    return concat("broadcast/", broadcasts, "/", part);
   }
   /// Returns the key by which a rank acknowledges a part.
   std::string receiptOf(size_t part, int other) const {
-    return partKey(part) + "/" + std::to_string(other);
+    return concat(partKey(part), "/", other);
   }
   Status sendParts(const char *data, size_t bytes, double seconds);
   Status awaitReceipts(size_t part, double seconds);

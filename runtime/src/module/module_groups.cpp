@@ -45,7 +45,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   context = &newContext;
   ranks = static_cast<int64_t>(members.ranks.size());
   // The rank sets of a group are disjoint; their first ranks identify them.
-  const std::string ownKey = key + "/" + std::to_string(members.ranks.front());
+  const std::string ownKey = concat(key, "/", members.ranks.front());
   const std::vector<int32_t> worldRanks(members.ranks.begin(),
                                         members.ranks.end());
   ddphook_communicator_config_t config = {};
@@ -66,8 +66,8 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.proof_key_size = proofKey.size();
   // For backends that report nothing themselves.
   WaitScope scope([&] {
-    return "rank " + std::to_string(context->rank()) + " is waiting for " +
-           what + " to connect";
+    return concat("rank ", context->rank(), " is waiting for ", what,
+                  " to connect");
   });
   Status status = context->call(&ddphook_backend_t::communicator_create,
                                 &config, &communicator);

@@ -105,8 +105,7 @@ static Status comparePlans(const ddphook_module &module, Context &context,
   const ddphook_compiled_module_t *compiled = module.compiled;
   std::string report;
   if (prepared.isOk())
-    report = std::to_string(compiled->plan_hash) + "/" +
-             std::to_string(compiled->plan_size);
+    report = concat(compiled->plan_hash, "/", compiled->plan_size);
   std::vector<std::string> reports;
   DDPHOOK_TRY(context.agree("ddphook_module_load", "load its module", prepared,
                             report, &reports));
@@ -126,8 +125,7 @@ static Status comparePlans(const ddphook_module &module, Context &context,
 /// Creates the communicators for collectives; collective.
 static Status connectGroups(ddphook_module &module, Context &context) {
   module.moduleNumber = context.nextModuleNumber();
-  const std::string prefix =
-      "module/" + std::to_string(module.moduleNumber) + "/group/";
+  const std::string prefix = concat("module/", module.moduleNumber, "/group/");
   for (size_t number = 0; number < module.groups.size(); ++number)
     DDPHOOK_TRY(
         module.groups[number].connect(context, module.plan, number, prefix));

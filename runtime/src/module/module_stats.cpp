@@ -117,8 +117,8 @@ void ddphook_module::nameEvents() {
     stepNames.push_back(
         recorder.addName(trace::Name(trace::Category::Step, entry.name)));
   const std::string label =
-      "module " + std::to_string(moduleNumber) +
-      (plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
+      concat("module ", moduleNumber,
+             plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
   startedCollectives.reserve(plan.collectives.size());
   for (size_t i = 0; i < plan.collectives.size(); ++i) {
     const PlanCollective &collective = plan.collectives[i];

@@ -31,7 +31,7 @@ static int64_t shapeBytes(const Reader &at, const Shape &shape,
   uint64_t bytes = 0;
   if (tensorBytes(shape, elementBytes, bytes) && bytes <= uint64_t(maxBytes))
     return bytes;
-  at.fail("an array of at most " + std::to_string(maxBytes) + " bytes");
+  at.fail(concat("an array of at most ", maxBytes, " bytes"));
   return 0;
 }
 
@@ -43,7 +43,7 @@ std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
     shapes.push_back(readShape(shape));
     *bytes += shapeBytes(shape, shapes.back(), elementBytes);
     if (*bytes > maxBytes)
-      at.fail("arrays of at most " + std::to_string(maxBytes) + " bytes");
+      at.fail(concat("arrays of at most ", maxBytes, " bytes"));
   });
   return shapes;
 }
@@ -163,8 +163,8 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   bucket.gradients = readNames(at["gradients"]);
   if (!bucket.gradients.empty() &&
       bucket.gradients.size() != bucket.shapes.size())
-    at["gradients"].fail("a name for each of " +
-                         std::to_string(bucket.shapes.size()) + " shapes");
+    at["gradients"].fail(
+        concat("a name for each of ", bucket.shapes.size(), " shapes"));
   at["hook"].text();
   CollectiveOperation wire;
   readWireType(at, "wire_dtype", &wire.wire_dtype);
@@ -208,10 +208,9 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
   if (ranks == 0)
     return;
   if (collective.root >= ranks)
-    at["root"].fail("one of " + std::to_string(ranks) + " ranks");
+    at["root"].fail(concat("one of ", ranks, " ranks"));
   if (kind == CollectiveKind::AllToAll && collective.count % ranks != 0)
-    at["count"].fail("as many elements for each of " + std::to_string(ranks) +
-                     " ranks");
+    at["count"].fail(concat("as many elements for each of ", ranks, " ranks"));
 }
 
 /// Reads the state with the collective's error, if it has error feedback.

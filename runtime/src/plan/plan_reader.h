@@ -92,8 +92,7 @@ public:
     if (json.is(Json::Kind::Integer) && json.integer >= least &&
         json.integer <= most)
       return json.integer;
-    fail("a whole number from " + std::to_string(least) + " to " +
-         std::to_string(most));
+    fail(concat("a whole number from ", least, " to ", most));
     return least;
   }
 
@@ -123,7 +122,7 @@ private:
       return "";
     const std::string before = around->path();
     if (!key)
-      return before + "[" + std::to_string(index) + "]";
+      return concat(before, "[", index, "]");
     return before.empty() ? key : before + "." + key;
   }
 

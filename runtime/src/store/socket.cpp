@@ -203,7 +203,7 @@ Status ddphook::findAddresses(const std::string &host,
 
 std::string ddphook::endpointName(const std::string &address, int port) {
   const bool isV6 = address.find(':') != std::string::npos;
-  return (isV6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+  return concat(isV6 ? "[" + address + "]" : address, ":", port);
 }
 
 Status ddphook::listenAt(const sockaddr *address, socklen_t size,
@@ -248,8 +248,8 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   if (isLocal)
     DDPHOOK_TRY(findAddresses(host, &addresses));
   WaitScope scope([port] {
-    return "rank 0 is waiting for port " + std::to_string(port) +
-           ", which another program or job has";
+    return concat("rank 0 is waiting for port ", port,
+                  ", which another program or job has");
   });
   for (;;) {
     sockets->clear();

@@ -111,6 +111,5 @@ std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
   const std::string whom = !absent.empty() ? nameRanks(absent)
                            : rank == 0     ? "the others"
                                            : "rank 0";
-  return "rank " + std::to_string(rank) + " is waiting for " + whom + " of " +
-         std::to_string(size);
+  return concat("rank ", rank, " is waiting for ", whom, " of ", size);
 }

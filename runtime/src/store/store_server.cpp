@@ -134,9 +134,9 @@ void StoreServer::admit(const pollfd *entries) {
   size_t refusals = admission->refusals();
   Status status = admission->handle(entries, &guests);
   if (admission->refusals() != refusals)
-    values.set(refusedKey(), std::to_string(admission->refusals()) +
-                                 ", the last one from " +
-                                 admission->lastRefused());
+    values.set(refusedKey(),
+               concat(admission->refusals(), ", the last one from ",
+                      admission->lastRefused()));
   for (Admission::Guest &guest : guests) {
     connections.emplace_back();
     connections.back().socket = std::move(guest.socket);

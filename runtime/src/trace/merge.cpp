@@ -21,7 +21,7 @@ using namespace ddphook::trace;
 static constexpr char partInfix[] = ".rank", partSuffix[] = ".part";
 
 std::string trace::partPath(const std::string &path, int rank) {
-  return path + partInfix + std::to_string(rank) + partSuffix;
+  return concat(path, partInfix, rank, partSuffix);
 }
 
 std::vector<std::string> trace::findParts(const std::string &path) {
@@ -52,7 +52,7 @@ std::vector<std::string> trace::findParts(const std::string &path) {
 /// running process; a flag shows from the start that it is exiting.
 static bool isAlive(int64_t process) {
   constexpr uint32_t isExiting = 0x4; // The kernel's PF_EXITING.
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::ifstream file(concat("/proc/", process, "/stat"));
   std::string line;
   std::getline(file, line);
   // The fields follow the name, which may contain any characters.

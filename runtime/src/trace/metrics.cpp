@@ -127,10 +127,8 @@ std::string trace::toPrometheus(int rank,
     std::string values;
     for (const auto &[number, sample] : samples) {
       const std::string labels =
-          "rank=\"" + std::to_string(rank) + "\",module=\"" +
-          std::to_string(number) + "\"" +
-          (context == 0 ? ""
-                        : ",context=\"" + std::to_string(context + 1) + "\"");
+          concat("rank=\"", rank, "\",module=\"", number, "\"",
+                 context == 0 ? "" : concat(",context=\"", context + 1, "\""));
       addValues(sample, [&](const std::string &more, const std::string &value) {
         values += metric + "{" + labels + more + "} " + value + "\n";
       });
@@ -257,6 +255,6 @@ void MetricsFile::write(const MetricsSample &sample) {
   if (status.isOk())
     return;
   path.clear();
-  log(LogLevel::Warn, "metrics of rank " + std::to_string(rank) +
-                          " are no longer written: " + status.message());
+  log(LogLevel::Warn, concat("metrics of rank ", rank,
+                             " are no longer written: ", status.message()));
 }

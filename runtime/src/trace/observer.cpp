@@ -46,9 +46,8 @@ static std::string numberPath(const std::string &path, int number) {
   if (number == 0)
     return path;
   std::filesystem::path place = path;
-  place.replace_filename(place.stem().string() + "." +
-                         std::to_string(number + 1) +
-                         place.extension().string());
+  place.replace_filename(concat(place.stem().string(), ".", number + 1,
+                                place.extension().string()));
   return place.string();
 }
 
@@ -266,8 +265,8 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
     if (status.isOk())
       parts[sender] = place;
     else
-      warn("the part of rank " + std::to_string(sender) +
-           " cannot be kept: " + status.message());
+      warn(concat("the part of rank ", sender,
+                  " cannot be kept: ", status.message()));
   }
   MergeResult result;
   std::vector<std::string> present;

@@ -45,10 +45,10 @@ private:
   /// Returns the credentials for connections to rank `to`.
   Credentials credentials(int to) const {
     return {options.proofKey, !options.proofKey.empty(),
-            "ddphook group " + options.key + " rank " + std::to_string(to)};
+            concat("ddphook group ", options.key, " rank ", to)};
   }
   std::string keyOf(int peer) const {
-    return options.key + "/address/" + std::to_string(peer);
+    return concat(options.key, "/address/", peer);
   }
 
   const PeerMeshOptions &options;
@@ -87,7 +87,7 @@ std::string encodeAddress(const sockaddr_storage &address) {
     ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
     port = v4.sin_port;
   }
-  return std::string(text) + " " + std::to_string(ntohs(port));
+  return concat(text, " ", ntohs(port));
 }
 
 /// Parses the address in `text`, of the family of `own`; returns its size or 0.

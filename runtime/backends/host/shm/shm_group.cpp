@@ -237,8 +237,8 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
   if (member.hasFailed())
     return member.failure();
   if (desc.count < 0)
-    return invalid("expected a count of at least 0, but got %lld",
-                   static_cast<long long>(desc.count));
+    return invalid(
+        concat("expected a count of at least 0, but got ", desc.count));
   if (desc.count == 0)
     return Status::ok();
   if (size == 1) {
@@ -318,17 +318,16 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
 /// Compares the collectives of all ranks, which must have published a chunk.
 bool ShmGroup::Impl::checkAnnounced() {
   auto text = [&](const CollectiveOperation &one) {
-    return (one.is(CollectiveKind::AllReduce)
-                ? ""
-                : describeCollective(one.collectiveKind()) + " of ") +
-           std::to_string(one.count) + " elements of " + dtypeName(one.type()) +
-           " as " +
-           (one.encoding ? one.codes()->describe()
-                         : dtypeName(one.wireType())) +
-           (one.divide ? ", divided" : "") +
-           (one.is(CollectiveKind::Broadcast)
-                ? ", from " + member.place.nameOf(one.root)
-                : "");
+    return concat(one.is(CollectiveKind::AllReduce)
+                      ? ""
+                      : describeCollective(one.collectiveKind()) + " of ",
+                  one.count, " elements of ", dtypeName(one.type()), " as ",
+                  one.encoding ? one.codes()->describe()
+                               : dtypeName(one.wireType()),
+                  one.divide ? ", divided" : "",
+                  one.is(CollectiveKind::Broadcast)
+                      ? ", from " + member.place.nameOf(one.root)
+                      : "");
   };
   const ddphook_collective_t &own = member.mine().announced[collectives % 2];
   const bool isAllReduce = own.kind == DDPHOOK_ALL_REDUCE;

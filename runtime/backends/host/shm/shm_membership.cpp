@@ -187,8 +187,7 @@ namespace {
 
 /// Encodes a status as the value of a key; `detail` accompanies success.
 std::string encodeStatus(const Status &status, const std::string &detail) {
-  return std::to_string(status.code()) + " " +
-         (status.isOk() ? detail : status.message());
+  return concat(status.code(), " ", status.isOk() ? detail : status.message());
 }
 
 Status decodeStatus(const std::string &text, std::string *detail) {
@@ -226,14 +225,13 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   }
   if (own.isOk())
     own = segment.reserve(rank);
-  DDPHOOK_TRY(store.set(key + "/rank" + std::to_string(rank),
+  DDPHOOK_TRY(store.set(concat(key, "/rank", rank),
                         encodeStatus(own, std::to_string(getpid()))));
   DDPHOOK_TRY(own);
   std::vector<pid_t> pids;
   for (int peer = 0; peer < size; ++peer) {
     std::string pid;
-    DDPHOOK_TRY(
-        getFrom(peer, store, key + "/rank" + std::to_string(peer), &text));
+    DDPHOOK_TRY(getFrom(peer, store, concat(key, "/rank", peer), &text));
     DDPHOOK_TRY(withContext(decodeStatus(text, &pid), place.nameOf(peer)));
     pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
   }
@@ -264,7 +262,7 @@ Status ShmMembership::join(Store &store, const std::string &key,
   if (!barrier() || !barrier())
     return latched;
   joiningAborted = nullptr;
-  store.erase(key + "/rank" + std::to_string(rank)).ignore();
+  store.erase(concat(key, "/rank", rank)).ignore();
   if (rank == 0)
     store.erase(key + "/segment").ignore();
   return Status::ok();

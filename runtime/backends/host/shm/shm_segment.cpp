@@ -127,8 +127,7 @@ Status ShmSegment::open(int size, const std::string &address) {
     return error(DDPHOOK_UNSUPPORTED,
                  "shared memory needs all ranks on one machine and in one PID "
                  "namespace");
-  std::string path =
-      "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+  std::string path = concat("/proc/", pid, "/fd/", number);
   file = aboveStandard(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file < 0 && (errno == EACCES || errno == EPERM))
     return error(DDPHOOK_UNSUPPORTED,
@@ -145,9 +144,8 @@ Status ShmSegment::open(int size, const std::string &address) {
   if (fstat(file, &info) != 0)
     return systemError(errno, "cannot inspect shared memory");
   if (info.st_size != static_cast<off_t>(totalBytes))
-    return error(DDPHOOK_INTERNAL,
-                 "expected a segment of %zu bytes, but got %lld", totalBytes,
-                 static_cast<long long>(info.st_size));
+    return Status(DDPHOOK_INTERNAL, concat("expected a segment of ", totalBytes,
+                                           " bytes, but got ", info.st_size));
   DDPHOOK_TRY(mapFile());
   if (std::memcmp(header().nonce, nonce, sizeof(nonce)) != 0)
     return error(DDPHOOK_INTERNAL, "found the shared memory of another group");
