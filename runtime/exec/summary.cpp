@@ -48,8 +48,7 @@ static std::string describeWire(const ddphook_stats_t &stats) {
     return "no collectives";
   std::string text =
       printBytes(static_cast<double>(stats.wire_bytes)) + " a rank in " +
-      printCount(static_cast<int64_t>(stats.collectives), "collective") +
-      ", uncompressed " +
+      printCount(stats.collectives, "collective") + ", uncompressed " +
       printBytes(static_cast<double>(stats.uncompressed_bytes)) + ", ratio " +
       printRatio(stats.uncompressed_bytes, stats.wire_bytes);
   // The numbers of PyTorch's PowerSGDState.compression_stats().

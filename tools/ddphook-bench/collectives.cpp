@@ -83,7 +83,7 @@ struct Bucket {
           part = roundScalar(part / static_cast<float>(ranks), wire);
         sum = roundScalar(sum + part, wire);
       }
-      *right &= std::fabs(result[static_cast<size_t>(i)] - sum) <= tolerance;
+      *right &= std::fabs(result[i] - sum) <= tolerance;
     }
     return fill(type);
   }

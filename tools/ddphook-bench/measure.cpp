@@ -43,13 +43,11 @@ Status Array::allocate(int64_t size) {
 }
 
 Status Array::write(const void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_write, memory, host,
-                      static_cast<uint64_t>(size));
+  return context.call(&ddphook_backend_t::memory_write, memory, host, size);
 }
 
 Status Array::read(void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_read, host, memory,
-                      static_cast<uint64_t>(size));
+  return context.call(&ddphook_backend_t::memory_read, host, memory, size);
 }
 
 Group::~Group() {
@@ -131,7 +129,7 @@ float bench::inputElement(int64_t i, int rank) {
 std::vector<float> bench::inputOf(int64_t n, int rank) {
   std::vector<float> values(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
-    values[static_cast<size_t>(i)] = inputElement(i, rank);
+    values[i] = inputElement(i, rank);
   return values;
 }
 

@@ -22,9 +22,7 @@ static uint64_t roundUp(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-static uint64_t pageSize() {
-  return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
+static uint64_t pageSize() { return ::sysconf(_SC_PAGESIZE); }
 
 /// Returns the bytes to map; never 0, so that every block has an address.
 static uint64_t mappedSize(uint64_t bytes) {

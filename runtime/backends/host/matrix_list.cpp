@@ -195,7 +195,7 @@ void MatrixList::makeParts() {
 template <class Fn>
 void MatrixList::forParts(const Parts &parts, Order order, const Fn &fn) const {
   auto run = [&](int64_t number, int slot) {
-    const std::vector<Range> &part = parts[static_cast<size_t>(number)];
+    const std::vector<Range> &part = parts[number];
     const size_t count = part.size();
     for (size_t i = 0; i < count; ++i)
       fn(part[order == Order::Forwards ? i : count - 1 - i], scratchOf(slot));

@@ -31,9 +31,7 @@ public:
   }
 
   /// Returns the section of element `index`.
-  int section(int64_t index) const {
-    return static_cast<int>(index / sectionElements);
-  }
+  int section(int64_t index) const { return index / sectionElements; }
 
   /// Returns one past the last element of a section; may exceed the array.
   int64_t sectionEnd(int section) const {

@@ -381,8 +381,7 @@ Status ddphook::parseStates(std::string_view text,
     PlanState state;
     state.bytes = readDescription(at, &state);
     names.add(at["name"], state.name);
-    state.seed =
-        static_cast<uint32_t>(at["seed"].integer(0, int64_t(UINT32_MAX)));
+    state.seed = at["seed"].integer(0, int64_t(UINT32_MAX));
     state.offset = end;
     if (state.bytes > maxBytes - end)
       at["shapes"].fail(

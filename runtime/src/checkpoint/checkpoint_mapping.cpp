@@ -113,9 +113,7 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
   for (size_t i = 0; i < state.gradients.size(); ++i) {
     uint64_t bytes = 0;
     // This cannot overflow, because the whole state fits.
-    (void)tensorBytes(state.shapes[i],
-                      static_cast<uint64_t>(stateDtypeSize(state.dtype)),
-                      bytes);
+    (void)tensorBytes(state.shapes[i], stateDtypeSize(state.dtype), bytes);
     pieces.push_back({number,
                       i,
                       1,

@@ -164,8 +164,7 @@ void ddphook_module::runCollective(const char *call, int32_t number,
     const ddphook_collective_t operation = describe(*collective, step);
     const ModuleGroup &group = groups[collective->group];
     failStep(collective->assignment
-                 ? group.runAssigned(context, static_cast<size_t>(number),
-                                     operation, in, out)
+                 ? group.runAssigned(context, number, operation, in, out)
                  : group.run(context, operation, in, out,
                              ticket ? &started : nullptr));
   }

@@ -160,8 +160,7 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     mostInNode.include(inNode, ranks);
     // A staged reduction never has the whole part on the wire.
     if (!isStaged(context, collective))
-      mostAcross.include(across,
-                         static_cast<int64_t>(members.levels[1].ranks.size()));
+      mostAcross.include(across, members.levels[1].ranks.size());
     shareBytes = std::max(shareBytes, across.bytesOf(across.count));
   }
   const std::string what = "process group '" + group.name + "'";

@@ -92,9 +92,7 @@ public:
 
   /// The number of ranks of a hierarchical group on this node, and this rank's
   /// position among them; for the ranks of a node, the same.
-  int64_t nodeRanks() const {
-    return static_cast<int64_t>(inNode().ranks.size());
-  }
+  int64_t nodeRanks() const { return inNode().ranks.size(); }
   int64_t nodePosition() const { return inNode().index; }
 
   /// Joins the ranks with which this one reduces, for the collectives of `plan`

@@ -55,9 +55,7 @@ Status ddphook_module::assignMatrices() {
       last += position <= group.nodePosition() ? part.count : 0;
     }
     AssignedMatrices &parts =
-        assignedMatrices
-            .try_emplace(static_cast<int32_t>(number), AssignedMatrices{})
-            .first->second;
+        assignedMatrices.try_emplace(number, AssignedMatrices{}).first->second;
     DDPHOOK_TRY(preparePart(list.cut(first, last), &parts.own));
     DDPHOOK_TRY(preparePart(list.cut(list.begin, first), &parts.before));
     DDPHOOK_TRY(preparePart(list.cut(last, list.end), &parts.after));
@@ -136,8 +134,7 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
     return;
   DefaultFloatingPoint environment;
   // Draw the numbers on the host, which has the generator for every device.
-  randomNumbers.resize(
-      static_cast<size_t>(*count * dtypeSize(static_cast<Dtype>(dtype))));
+  randomNumbers.resize(*count * dtypeSize(static_cast<Dtype>(dtype)));
   failStep(drawNormal(static_cast<int32_t *>(generator), draws, drawCount,
                       randomNumbers.data(), static_cast<Dtype>(dtype)));
   if (!stepFailure.isOk() || randomNumbers.empty())

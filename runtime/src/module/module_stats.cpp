@@ -239,8 +239,7 @@ void ddphook_module::countBuckets() {
         counts.isGathered
             ? numElements(bucket)
             : counts.before + std::max<int64_t>(0, counts.sent - counts.after);
-    stats.uncompressed_bytes +=
-        static_cast<uint64_t>(elements * dtypeSize(bucket.dtype));
+    stats.uncompressed_bytes += elements * dtypeSize(bucket.dtype);
     counts = {};
   }
 }

@@ -40,8 +40,7 @@ static void readInit(const Reader &at, const Names &names, const Plan &plan,
 
   const bool isGenerator = state->init == StateInit::Mt19937;
   const bool isDrawn = state->init == StateInit::Normal;
-  state->seed = static_cast<uint32_t>(
-      at["seed"].integer(0, isGenerator ? int64_t(UINT32_MAX) : 0));
+  state->seed = at["seed"].integer(0, isGenerator ? int64_t(UINT32_MAX) : 0);
   if (isGenerator && (state->dtype != StateDtype::I32 ||
                       state->shapes != std::vector<Shape>{{generatorElements}}))
     at["shapes"].fail("a generator's 625 elements of type i32");

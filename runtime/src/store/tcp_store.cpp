@@ -268,8 +268,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
   for (size_t i = 0; i <= size; ++i) {
     const uint32_t id = questions.emplace_back(*this).id;
-    frames += i < size ? encodeFrame(Kind::Get, id,
-                                     answerKey(static_cast<int>(i)), {})
+    frames += i < size ? encodeFrame(Kind::Get, id, answerKey(i), {})
                        : encodeFrame(Kind::Clock, id, {}, {});
   }
   const Status sent = send(frames, deadline);

@@ -49,8 +49,7 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   result.begun = progress.begun.load(std::memory_order_acquire);
   result.called = progress.called.load(std::memory_order_relaxed);
   result.step = progress.step.load(std::memory_order_relaxed);
-  const auto name =
-      static_cast<uint32_t>(progress.begunName.load(std::memory_order_relaxed));
+  const auto name = progress.begunName.load(std::memory_order_relaxed);
   result.begunName = part->nameOf(name);
   result.place = recorder.placeOf(name);
   return result;

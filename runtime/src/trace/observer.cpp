@@ -145,9 +145,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
 void Observer::openPart(const PartIdentity &identity) {
   std::unique_ptr<RankRecording> part;
   if (!path.empty()) {
-    Status status = RankRecording::create(
-        identity, static_cast<uint64_t>(wanted.traceEvents),
-        partPath(path, rank), &part);
+    Status status = RankRecording::create(identity, wanted.traceEvents,
+                                          partPath(path, rank), &part);
     if (!status.isOk())
       warn(self + " writes no trace: " + status.message());
   }

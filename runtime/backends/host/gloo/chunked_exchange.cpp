@@ -29,7 +29,7 @@ void host::exchangeInChunks(ChunkBuffers &rooms, GlooTransport &transport,
   rooms.reserve(transport, size, bytes);
 
   auto areaOf = [](const ChunkRoom &room, int owner) {
-    return static_cast<char *>(room.areas()[static_cast<size_t>(owner)]);
+    return static_cast<char *>(room.areas()[owner]);
   };
   // Send and receive parts of what rank `owner` has put into a chunk.
   auto send = [&](ChunkRoom &room, int owner, int to,

@@ -167,7 +167,7 @@ void GlooTransport::failConnection(int rank, const std::string &reason) {
 void GlooTransport::lookForSilence() {
   const auto now = Silence::Clock::now();
   for (int rank = 0; rank < size; ++rank) {
-    Peer &peer = peers[static_cast<size_t>(rank)];
+    Peer &peer = peers[rank];
     if (peer.events() == 0)
       continue;
     const Status heard = peer.silence.look(peer.socket.get(), now);
@@ -255,7 +255,7 @@ bool GlooTransport::moveAll() {
 }
 
 bool GlooTransport::sendSome(int rank) {
-  Peer &peer = peers[static_cast<size_t>(rank)];
+  Peer &peer = peers[rank];
   bool hasMoved = false;
   while (!peer.outgoing.empty()) {
     Message &message = peer.outgoing.front();
@@ -292,7 +292,7 @@ bool GlooTransport::sendSome(int rank) {
 }
 
 bool GlooTransport::receiveSome(int rank) {
-  Peer &peer = peers[static_cast<size_t>(rank)];
+  Peer &peer = peers[rank];
   bool hasMoved = false;
   while (!peer.incoming.empty()) {
     Message &message = peer.incoming.front();
@@ -334,7 +334,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   int waitedFor = -1;
   bool isMoving = false;
   for (int rank = 0; rank < size; ++rank) {
-    const Peer &peer = peers[static_cast<size_t>(rank)];
+    const Peer &peer = peers[rank];
     const short events = peer.events();
     if (events == 0)
       continue;

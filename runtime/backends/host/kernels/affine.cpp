@@ -240,7 +240,7 @@ void averageAffine(Code code, const uint8_t *const *codes,
     for (int k = 0; k < count; ++k) {
       uint8_t *own = bytes.data() + k * kTile;
       unpackSigns(codes[k] + begin / 8, size, own);
-      unpacked[static_cast<size_t>(k)] = own;
+      unpacked[k] = own;
     }
     HWY_DYNAMIC_DISPATCH(averageKernel)
     (unpacked.data(), scales, count, static_cast<size_t>(size), divisor,

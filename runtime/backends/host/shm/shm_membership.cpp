@@ -34,14 +34,12 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
   for (size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] == getpid())
       continue;
-    files[rank] =
-        aboveStandard(static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0)));
+    files[rank] = aboveStandard(syscall(SYS_pidfd_open, pids[rank], 0));
     if (files[rank] >= 0)
       continue;
     if (errno == ESRCH)
       return error(DDPHOOK_PEER_LOST, "%s (process %ld) died",
-                   place.nameOf(static_cast<int>(rank)).c_str(),
-                   static_cast<long>(pids[rank]));
+                   place.nameOf(rank).c_str(), static_cast<long>(pids[rank]));
     if (errno == ENOSYS || errno == EPERM)
       return error(DDPHOOK_UNSUPPORTED,
                    "cannot watch other processes with pidfd_open: %s",
@@ -53,7 +51,7 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
 }
 
 bool PeerMonitor::hasDied(int rank) const {
-  int file = files[static_cast<size_t>(rank)];
+  int file = files[rank];
   pollfd request{file, POLLIN, 0};
   return file >= 0 && poll(&request, 1, 0) > 0;
 }
