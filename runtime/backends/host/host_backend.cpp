@@ -29,12 +29,9 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-struct ddphook_communicator {
-  std::unique_ptr<HostCommunicator> impl;
-  int32_t size = 1;
-  int32_t rank = 0;
+struct ddphook_communicator : HostCommunicator {
   /// Where started collectives run.
-  CommThread::RunsOn place = CommThread::RunsOn::Thread;
+  CommThread::RunsOn runsOn = CommThread::RunsOn::Thread;
 };
 
 struct ddphook_matrices {
@@ -90,8 +87,7 @@ public:
   void zero(void *out, int64_t bytes) {
     forRanges(bytes, 1, [&](int64_t begin, int64_t n) {
       if (n > 0) // memset() forbids null pointers even for 0 bytes
-        std::memset(static_cast<char *>(out) + begin, 0,
-                    static_cast<size_t>(n));
+        std::memset(static_cast<char *>(out) + begin, 0, n);
     });
   }
   void cast(const void *in, int32_t inDtype, void *out, int32_t outDtype,
@@ -362,13 +358,10 @@ Status
 HostDevice::createCommunicator(const ddphook_communicator_config_t *config,
                                ddphook_communicator_t **communicator) {
   auto result = std::make_unique<ddphook_communicator>();
-  DDPHOOK_TRY(HostCommunicator::create(
+  DDPHOOK_TRY(result->join(
       *config, transport, timeoutSeconds,
-      [this](GlooDevice **device) { return makeGloo(device); }, isAborted,
-      &result->impl));
-  result->size = config->size;
-  result->rank = config->rank;
-  result->place = placeOf(*config);
+      [this](GlooDevice **device) { return makeGloo(device); }, isAborted));
+  result->runsOn = placeOf(*config);
   std::lock_guard<std::mutex> lock(mutex);
   if (isAborted)
     return error(DDPHOOK_ABORTED, "the group was aborted on this rank");
@@ -388,8 +381,8 @@ void HostDevice::destroyCommunicator(ddphook_communicator_t *communicator) {
 void HostDevice::closeAll() {
   std::lock_guard<std::mutex> lock(mutex);
   for (ddphook_communicator *communicator : communicators) {
-    communicator->impl->abort();
-    communicator->impl->close();
+    communicator->abort();
+    communicator->close();
   }
 }
 
@@ -402,7 +395,7 @@ void HostDevice::abort(const Status &reason) {
   if (gloo)
     gloo->abort();
   for (ddphook_communicator *communicator : communicators)
-    communicator->impl->abort();
+    communicator->abort();
 }
 
 /// Uses several threads.
@@ -463,21 +456,21 @@ Status HostDevice::runOrStart(CommThread::Job job, CommThread::RunsOn place,
 Status HostDevice::runCollective(ddphook_communicator_t *communicator,
                                  const ddphook_collective_t *operation,
                                  const void *in, void *out, int64_t *ticket) {
-  DDPHOOK_TRY(checkCollective(*operation, communicator->size));
-  const CollectiveDesc desc(*operation, communicator->size);
+  DDPHOOK_TRY(checkCollective(*operation, communicator->size()));
+  const CollectiveDesc desc(*operation, communicator->size());
   void *const kept = operation->error;
   const trace::CollectiveTag tag =
       trace::CollectiveCall::take(desc.collectiveKind());
   auto job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
     if (kept)
-      feedBackError(desc, communicator->rank, in, kept, out);
-    Status status = communicator->impl->run(desc, kept ? out : in, out);
+      feedBackError(desc, communicator->rank(), in, kept, out);
+    Status status = communicator->run(desc, kept ? out : in, out);
     if (status.isOk())
       scope.succeed();
     return status;
   };
-  return runOrStart(job, communicator->place, ticket);
+  return runOrStart(job, communicator->runsOn, ticket);
 }
 
 Status HostDevice::runStaged(ddphook_communicator_t *node,
@@ -485,23 +478,24 @@ Status HostDevice::runStaged(ddphook_communicator_t *node,
                              const ddphook_collective_t *operation,
                              const void *in, void *out, void *share,
                              int64_t *ticket) {
-  DDPHOOK_TRY(checkCollective(*operation, node->size));
+  DDPHOOK_TRY(checkCollective(*operation, node->size()));
   StagedReduction stages = {};
-  stages.node = node->impl.get();
-  stages.across = across->impl.get();
-  stages.nodeRanks = node->size;
+  stages.node = node;
+  stages.across = across;
+  stages.nodeRanks = node->size();
   stages.in = in;
   stages.out = out;
   stages.share = share;
-  const ElementRange part = partOf(operation->count, node->size, node->rank);
+  const ElementRange part =
+      partOf(operation->count, node->size(), node->rank());
   ddphook_collective_t ofPart = *operation;
   if (ofPart.error)
     stages.error = elementAt(ofPart.error, toDtype(ofPart.dtype), part.begin);
   ofPart.count = part.size();
-  ofPart.rounding.share = node->rank;
-  stages.setStages(operation->count, CollectiveDesc(ofPart, across->size));
+  ofPart.rounding.share = node->rank();
+  stages.setStages(operation->count, CollectiveDesc(ofPart, across->size()));
   return runOrStart([this, stages] { return pipeline.run(stages); },
-                    across->place, ticket);
+                    across->runsOn, ticket);
 }
 
 const ddphook_backend_t &host::hostBackend() {

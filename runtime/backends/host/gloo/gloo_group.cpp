@@ -27,15 +27,30 @@ using namespace ddphook::host;
 /// instead of two. A longer array would need as much memory again.
 static constexpr int64_t kMostSwapped = 256 << 10;
 
-class GlooGroup::Impl {
+namespace {
+
+class MeshGroup final : public GlooGroup {
 public:
-  void reserve(int64_t wireBytes) {
+  void reserve(int64_t wireBytes) override {
     if (wireBytes <= wireCapacity)
       return;
     // Zeroed, and therefore resident.
     wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
     wireCapacity = wireBytes;
   }
+  Status run(const CollectiveDesc &desc, const void *in, void *out) override;
+  Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
+                     PieceFlow &flow) override;
+  int64_t pieceElements(const CollectiveDesc &desc) const override {
+    return host::pieceElements(desc, size);
+  }
+  void abort() override { device->abort(); }
+  void close() override {
+    if (failure.isOk())
+      failure = error(DDPHOOK_ABORTED, "the group was closed");
+    transport->close();
+  }
+
   Status sum(const CollectiveDesc &desc, const void *in, void *out);
   Status swap(const CollectiveDesc &desc, const void *in, void *out);
   Status ring(const CollectiveDesc &desc, const void *in, void *out);
@@ -60,6 +75,8 @@ public:
   ChunkBuffers exchangeRooms{kExchangeRooms};
   Status failure;
 };
+
+} // namespace
 
 static std::chrono::milliseconds toMilliseconds(double seconds) {
   double ms = std::min(std::max(seconds * 1e3, 1.0), 1e12);
@@ -136,9 +153,6 @@ Status GlooDevice::create(const std::string &address,
   return Status::ok();
 }
 
-GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooGroup::~GlooGroup() = default;
-
 Status GlooGroup::create(GlooDevice &device, Store &store,
                          const std::string &key, const std::string &proofKey,
                          const GroupPlace &place, double timeoutSeconds,
@@ -149,34 +163,30 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
       proofKey, timeoutSeconds, &device.interrupt};
   std::vector<FileDescriptor> sockets;
   DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
-  auto impl = std::make_unique<Impl>();
-  impl->device = &device;
-  impl->size = place.size;
-  impl->timeoutSeconds = timeoutSeconds;
+  auto result = std::make_unique<MeshGroup>();
+  result->device = &device;
+  result->size = place.size;
+  result->timeoutSeconds = timeoutSeconds;
   if (place.size == 2)
-    impl->theirs = std::make_unique<char[]>(kMostSwapped);
+    result->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_TRY(translateExceptions(what, [&] {
-    impl->transport = std::make_shared<GlooTransport>(
+    result->transport = std::make_shared<GlooTransport>(
         place, std::move(sockets), device.interrupt, timeoutSeconds);
-    impl->context = std::make_shared<GlooContext>(impl->transport);
+    result->context = std::make_shared<GlooContext>(result->transport);
   }));
-  group->reset(new GlooGroup(std::move(impl)));
+  *group = std::move(result);
   return Status::ok();
 }
 
-void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
-
 /// Adds arrays of the wire type.
-Status GlooGroup::Impl::sum(const CollectiveDesc &desc, const void *in,
-                            void *out) {
+Status MeshGroup::sum(const CollectiveDesc &desc, const void *in, void *out) {
   return size == 2 && desc.count * dtypeSize(desc.wireType()) <= kMostSwapped
              ? swap(desc, in, out)
              : ring(desc, in, out);
 }
 
 /// Both ranks add in one order, because the sum of two NaNs is one of them.
-Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
-                             void *out) {
+Status MeshGroup::swap(const CollectiveDesc &desc, const void *in, void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     const int rank = transport->rank, peer = 1 - rank;
     // A peer that gave up waiting for this rank may have sent its array before.
@@ -200,8 +210,7 @@ Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
 
 /// Runs one Gloo operation over the whole array: the segments, and with them
 /// the order of additions, depend on the array's size.
-Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
-                             void *out) {
+Status MeshGroup::ring(const CollectiveDesc &desc, const void *in, void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     ::gloo::AllreduceOptions options(context);
     size_t count = static_cast<size_t>(desc.count);
@@ -236,8 +245,8 @@ Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
   });
 }
 
-Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
-                                 void *out) {
+Status MeshGroup::exchange(const CollectiveDesc &desc, const void *in,
+                           void *out) {
   const std::string what =
       describeCollective(desc.collectiveKind()) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
@@ -249,8 +258,8 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
 }
 
 /// Runs an all-reduce without an encoding.
-Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
-                                  void *out) {
+Status MeshGroup::allReduce(const CollectiveDesc &desc, const void *in,
+                            void *out) {
   if (desc.wireType() != desc.type()) {
     reserve(desc.wireBytes());
     compressArray(in, desc.type(), wire.get(), desc.wireType(), desc.count,
@@ -265,9 +274,8 @@ Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
   return sum(desc, out, out);
 }
 
-Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
-                                          void *array, void *kept,
-                                          PieceFlow &flow) {
+Status MeshGroup::allReduceInPieces(const CollectiveDesc &desc, void *array,
+                                    void *kept, PieceFlow &flow) {
   int64_t piece = 0;
   PieceCalls calls;
   calls.before = [&](int64_t begin, int64_t count) {
@@ -292,36 +300,20 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
   });
 }
 
-Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
+Status MeshGroup::runInPieces(const CollectiveDesc &desc, void *array,
                               void *error, PieceFlow &flow) {
-  if (!impl->failure.isOk())
-    return impl->failure;
+  if (!failure.isOk())
+    return failure;
   if (desc.count == 0)
     return Status::ok();
-  return impl->failure = impl->allReduceInPieces(desc, array, error, flow);
+  return failure = allReduceInPieces(desc, array, error, flow);
 }
 
-int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
-  return host::pieceElements(desc, impl->size);
-}
-
-Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
-  if (!impl->failure.isOk())
-    return impl->failure;
+Status MeshGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
+  if (!failure.isOk())
+    return failure;
   if (desc.count == 0)
     return Status::ok();
   const bool isRing = desc.is(CollectiveKind::AllReduce) && !desc.encoding;
-  Status status =
-      isRing ? impl->allReduce(desc, in, out) : impl->exchange(desc, in, out);
-  if (!status.isOk())
-    impl->failure = status;
-  return status;
-}
-
-void GlooGroup::abort() { impl->device->abort(); }
-
-void GlooGroup::close() {
-  if (impl->failure.isOk())
-    impl->failure = error(DDPHOOK_ABORTED, "the group was closed");
-  impl->transport->close();
+  return failure = isRing ? allReduce(desc, in, out) : exchange(desc, in, out);
 }
