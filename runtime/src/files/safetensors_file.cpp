@@ -5,6 +5,7 @@
 
 #include "files/safetensors.h"
 
+#include "base/packed_texts.h"
 #include "files/atomic_file.h"
 #include "files/json.h"
 
@@ -25,11 +26,9 @@ Status SafetensorsReader::open(const std::string &path) {
   if (fileBytes < 8)
     return malformed(path, concat("expected a safetensors file, but got only ",
                                   fileBytes, " bytes"));
-  unsigned char length[8];
+  char length[8];
   DDPHOOK_TRY(file.read(length, 8, 0));
-  uint64_t headerBytes = 0;
-  for (int i = 7; i >= 0; --i)
-    headerBytes = headerBytes << 8 | length[i];
+  const auto headerBytes = takeNumber<uint64_t>({length, 8});
   if (headerBytes > fileBytes - 8)
     return malformed(path, concat("expected a header of ", headerBytes,
                                   " bytes, but got a file of ", fileBytes));
@@ -122,8 +121,7 @@ Status ddphook::makeSafetensorsHeader(
         concat("expected tensor names that fit into a header of at most ",
                maxHeaderBytes, " bytes, but got ", text.size()));
   std::string length;
-  for (int i = 0; i < 8; ++i)
-    length += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  putNumber<uint64_t>(length, text.size());
   *header = length + text;
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 
 #include "peer_mesh.h"
 
+#include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "store/admission.h"
 #include "store/store.h"
@@ -20,7 +21,7 @@ using namespace ddphook::host;
 namespace {
 
 /// The size of a connecting rank's introduction.
-constexpr size_t introductionSize = 8;
+constexpr size_t introductionSize = sizeof(uint64_t);
 
 class PeerMesh {
 public:
@@ -59,20 +60,6 @@ private:
   /// connect knows the reason and the rank that waits for it does not.
   const Deadline connecting;
 };
-
-std::string encodeRank(int rank) {
-  std::string bytes(introductionSize, '\0');
-  for (size_t i = 0; i < introductionSize; ++i)
-    bytes[i] = static_cast<char>(uint64_t(rank) >> (8 * i));
-  return bytes;
-}
-
-uint64_t decodeRank(const std::string &bytes) {
-  uint64_t rank = 0;
-  for (size_t i = 0; i < introductionSize; ++i)
-    rank |= uint64_t(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  return rank;
-}
 
 /// Formats an address as "ADDRESS PORT".
 std::string encodeAddress(const sockaddr_storage &address) {
@@ -155,10 +142,11 @@ Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
   DDPHOOK_TRY(ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address),
                                  size, connecting, options.interrupt, &socket));
   setControlOptions(socket.get());
-  DDPHOOK_TRY(proveOn(socket.get(), credentials(peer),
-                      encodeRank(options.place.rank), connecting,
+  std::string introduction;
+  putNumber<uint64_t>(introduction, options.place.rank);
+  DDPHOOK_TRY(proveOn(socket.get(), credentials(peer), introduction, connecting,
                       options.interrupt));
-  sockets[static_cast<size_t>(peer)] = std::move(socket);
+  sockets[peer] = std::move(socket);
   return Status::ok();
 }
 
@@ -205,7 +193,7 @@ Status PeerMesh::connectTo(int peer) {
 std::vector<int> PeerMesh::findMissing() const {
   std::vector<int> missing;
   for (int peer = options.place.rank + 1; peer < options.place.size; ++peer)
-    if (!sockets[static_cast<size_t>(peer)].isValid())
+    if (!sockets[peer].isValid())
       missing.push_back(peer);
   return missing;
 }
@@ -251,7 +239,7 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     std::vector<Admission::Guest> guests;
     DDPHOOK_TRY(admission.handle(entries.data() + 1, &guests));
     for (Admission::Guest &guest : guests) {
-      uint64_t peer = decodeRank(guest.introduction);
+      const auto peer = takeNumber<uint64_t>(guest.introduction);
       // A peer that connects a second time has abandoned its first connection.
       if (peer > uint64_t(options.place.rank) &&
           peer < uint64_t(options.place.size))
