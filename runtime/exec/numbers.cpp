@@ -6,16 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 
 using namespace ddphook;
-
-static std::string print(const char *format, double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), format, number);
-  return text;
-}
 
 std::string ddphook::printBytes(double bytes) {
   const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -25,16 +18,16 @@ std::string ddphook::printBytes(double bytes) {
     bytes /= 1000;
     ++unit;
   }
-  return print("%.3g ", bytes) + units[unit];
+  return formatText("%.3g %s", bytes, units[unit]);
 }
 
 std::string ddphook::printMilliseconds(double seconds) {
-  return print(seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
+  return formatText(seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
 }
 
 std::string ddphook::printDuration(double seconds) {
   if (seconds < 9.95)
-    return print("%.2g s", seconds);
+    return formatText("%.2g s", seconds);
   // Longer than anybody waits, and the limit of an integer.
   const int64_t whole = std::llround(std::min(seconds, 1e15));
   if (whole < 60)

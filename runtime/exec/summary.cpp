@@ -37,10 +37,8 @@ double StepTimes::median() const {
 static std::string printRatio(uint64_t before, uint64_t after) {
   if (after == 0)
     return before == 0 ? "1.00" : "infinite";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f",
-                static_cast<double>(before) / static_cast<double>(after));
-  return text;
+  return formatText("%.2f",
+                    static_cast<double>(before) / static_cast<double>(after));
 }
 
 static std::string describeWire(const ddphook_stats_t &stats) {

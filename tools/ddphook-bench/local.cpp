@@ -42,7 +42,8 @@ int64_t HookKind::bytes(int64_t count) const {
 
 std::string bench::sizeName(int64_t elements) {
   const double kib = static_cast<double>(elements) / 256;
-  return kib < 1024 ? print("%.3g KiB", kib) : print("%.4g MiB", kib / 1024);
+  return kib < 1024 ? formatText("%.3g KiB", kib)
+                    : formatText("%.4g MiB", kib / 1024);
 }
 
 namespace {

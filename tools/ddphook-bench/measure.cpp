@@ -221,7 +221,7 @@ std::vector<Work> Rank::withCopies(std::vector<Work> works,
     if (work.bytes > 0) {
       const int64_t bytes = work.bytes;
       const std::string name =
-          print("copy of %.4g MB", static_cast<double>(bytes) * 1e-6);
+          formatText("copy of %.4g MB", static_cast<double>(bytes) * 1e-6);
       work.baselines.emplace_back(name, "copy");
       if (std::none_of(list.begin(), list.end(),
                        [&](const Work &other) { return other.name == name; }))

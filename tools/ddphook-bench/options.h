@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "base/packed_texts.h"
 #include "base/status.h"
 
 #include <cstdint>
@@ -46,9 +47,6 @@ std::string didYouMean(std::string_view name,
 /// status.
 int fail(const Status &status, const char *help = nullptr);
 
-/// The items of a list that is separated by commas.
-std::vector<std::string> splitList(const std::string &text);
-
 Status mismatch(const std::string &flag, const char *wanted,
                 const std::string &value);
 
@@ -60,7 +58,7 @@ template <class T>
 Setter toList(std::vector<T> *list, Setter add) {
   return [=](const std::string &flag, const std::string &value) {
     list->clear();
-    for (const std::string &item : splitList(value))
+    for (const std::string &item : splitAtCommas(value))
       DDPHOOK_TRY(add(flag, item));
     return Status::ok();
   };

@@ -21,10 +21,6 @@ using Samples = std::vector<double>;
 /// Returns the upper median, or 0 if there is none.
 double median(Samples samples);
 
-/// Returns at most 511 characters, formatted as by printf.
-std::string print(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-
 /// One line of a table.
 struct Result {
   std::string name;

@@ -162,7 +162,7 @@ std::string SweepOptions::fingerprint() const {
 constexpr const char *kPlaces[] = {"out_of_place", "in_place"};
 
 std::string header(const Json &result) {
-  std::string text = print(
+  std::string text = formatText(
       "# all-reduce, %s; ranks: %d, machines: %d, backend: %s, transport: %s\n"
       "# time of the slowest rank; algbw = size / time, busbw = bytes on the "
       "wire * 2(n-1)/n / time\n#\n",
@@ -170,25 +170,28 @@ std::string header(const Json &result) {
       result["machines"].get<int>(),
       result["backend"].get<std::string>().c_str(),
       result["transport"].get<std::string>().c_str());
-  text += print("# %-40s %-33s  %s\n", "", "out-of-place", "in-place");
-  text += print("# %10s %12s %9s %5s", "size", "count", "hook", "type");
+  text += formatText("# %-40s %-33s  %s\n", "", "out-of-place", "in-place");
+  text += formatText("# %10s %12s %9s %5s", "size", "count", "hook", "type");
   for (int i = 0; i < 2; ++i)
-    text += print(" %9s %7s %7s %7s", "time", "algbw", "busbw", "#wrong");
-  text += print("\n# %10s %12s %15s", "(B)", "(elements)", "");
+    text += formatText(" %9s %7s %7s %7s", "time", "algbw", "busbw", "#wrong");
+  text += formatText("\n# %10s %12s %15s", "(B)", "(elements)", "");
   for (int i = 0; i < 2; ++i)
-    text += print(" %9s %7s %7s%s", "(us)", "(GB/s)", "(GB/s)",
-                  i == 0 ? "        " : "\n");
+    text += formatText(" %9s %7s %7s%s", "(us)", "(GB/s)", "(GB/s)",
+                       i == 0 ? "        " : "\n");
   return text;
 }
 
 /// Formats a time with as many digits as fit.
 std::string microseconds(double value) {
-  return print(value < 100 ? "%.2f" : value < 10000 ? "%.1f" : "%.0f", value);
+  return formatText(value < 100     ? "%.2f"
+                    : value < 10000 ? "%.1f"
+                                    : "%.0f",
+                    value);
 }
 
 /// Formats GB/s; three digits are enough, on slow links too.
 std::string bandwidth(double value) {
-  return print(value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
+  return formatText(value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
 }
 
 std::string wrongText(const Json &wrong) {
@@ -196,16 +199,16 @@ std::string wrongText(const Json &wrong) {
 }
 
 std::string line(const Json &row) {
-  std::string text = print(
+  std::string text = formatText(
       "  %10lld %12lld %9s %5s", row["size_bytes"].get<long long>(),
       row["count"].get<long long>(), row["hook"].get<std::string>().c_str(),
       row["datatype"].get<std::string>().c_str());
   for (const char *place : kPlaces)
-    text +=
-        print(" %9s %7s %7s %7s", microseconds(row[place]["time_us"]).c_str(),
-              bandwidth(row[place]["algbw_gbs"]).c_str(),
-              bandwidth(row[place]["busbw_gbs"]).c_str(),
-              wrongText(row[place]["wrong"]).c_str());
+    text += formatText(" %9s %7s %7s %7s",
+                       microseconds(row[place]["time_us"]).c_str(),
+                       bandwidth(row[place]["algbw_gbs"]).c_str(),
+                       bandwidth(row[place]["busbw_gbs"]).c_str(),
+                       wrongText(row[place]["wrong"]).c_str());
   return text + "\n";
 }
 
@@ -427,9 +430,9 @@ Status SweepRank::run(const Bootstrap &place,
   if (!isFirst)
     return Status::ok();
   summarize(&result);
-  show(print("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
-             wrongText(result["wrong"]).c_str(),
-             result["average_busbw_gbs"].get<double>()));
+  show(formatText("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
+                  wrongText(result["wrong"]).c_str(),
+                  result["average_busbw_gbs"].get<double>()));
   if (!options.csv.empty())
     DDPHOOK_TRY(save(csv, toCsv(result)));
   if (!options.json.empty())

@@ -67,6 +67,15 @@ inline std::string toHex(std::string_view bytes) {
   return text;
 }
 
+/// Returns `text` with every `word` replaced.
+inline std::string replaceAll(std::string text, std::string_view word,
+                              std::string_view by) {
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos;
+       at += by.size())
+    text.replace(at, word.size(), by);
+  return text;
+}
+
 /// Splits `text` at its commas; the result has at least one part.
 inline std::vector<std::string> splitAtCommas(const std::string &text) {
   std::vector<std::string> parts;

@@ -39,7 +39,7 @@ const std::string &Status::message() const noexcept {
   return text ? *text : none;
 }
 
-static std::string formatText(const char *format, va_list arguments) {
+static std::string formatList(const char *format, va_list arguments) {
   va_list copy;
   va_copy(copy, arguments);
   int size = std::vsnprintf(nullptr, 0, format, copy);
@@ -51,11 +51,19 @@ static std::string formatText(const char *format, va_list arguments) {
   return text;
 }
 
+std::string ddphook::formatText(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = formatList(format, arguments);
+  va_end(arguments);
+  return text;
+}
+
 Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   Status status = withoutExceptions(
-      [&] { return Status(code, formatText(format, arguments)); });
+      [&] { return Status(code, formatList(format, arguments)); });
   va_end(arguments);
   return status;
 }
@@ -64,7 +72,7 @@ Status ddphook::invalid(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   Status status = withoutExceptions([&] {
-    return Status(DDPHOOK_INVALID_ARGUMENT, formatText(format, arguments));
+    return Status(DDPHOOK_INVALID_ARGUMENT, formatList(format, arguments));
   });
   va_end(arguments);
   return status;
@@ -89,7 +97,7 @@ Status ddphook::systemError(int errorNumber, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   Status status = withoutExceptions([&] {
-    return Status(codeOf(errorNumber), formatText(format, arguments) + ": " +
+    return Status(codeOf(errorNumber), formatList(format, arguments) + ": " +
                                            std::strerror(errorNumber));
   });
   va_end(arguments);

@@ -33,6 +33,10 @@ std::string concat(const Parts &...parts) {
   return text;
 }
 
+/// Returns a text formatted as by printf.
+std::string formatText(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
 /// Success, or a code with one line that says why. Messages start lower case
 /// and end without a period. Nothing here throws: a failure can always be
 /// reported and passed on.

@@ -31,9 +31,7 @@ static std::string describeOwner(const Context &context) {
   // A manifest must remain small.
   if (!context.runId().empty())
     text += ", job run '" + context.runId().substr(0, 256) + "'";
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.3g s", context.timeoutSeconds());
-  return text + deadlineWords + seconds;
+  return text + deadlineWords + formatText("%.3g s", context.timeoutSeconds());
 }
 
 Status CheckpointClaim::take(Manifest manifest, std::string replaced) {

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_files.h"
 
+#include "base/packed_texts.h"
 #include "files/atomic_file.h"
 #include "files/json.h"
 #include "plan/plan_reader.h"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cinttypes>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
@@ -40,16 +42,8 @@ Status ddphook::drawGeneration(uint64_t *generation) {
   return Status::ok();
 }
 
-static std::string replaceRank(std::string pattern, const std::string &by) {
-  constexpr size_t length = sizeof(rankWord) - 1;
-  for (size_t at = 0; (at = pattern.find(rankWord, at)) != std::string::npos;
-       at += by.size())
-    pattern.replace(at, length, by);
-  return pattern;
-}
-
 std::string ddphook::rankFile(const std::string &pattern, int rank) {
-  return replaceRank(pattern, std::to_string(rank));
+  return replaceAll(pattern, rankWord, std::to_string(rank));
 }
 
 std::string ddphook::pendingFile(const std::string &file, uint64_t generation) {
@@ -90,17 +84,14 @@ std::string ddphook::manifestFile(const std::string &pattern) {
       name.compare(name.size() - extension.size(), extension.size(),
                    extension) == 0)
     name.resize(name.size() - extension.size());
-  std::string result = replaceRank(name, word);
+  std::string result = replaceAll(name, rankWord, word);
   if (result == name)
     result += "." + word;
   return result + ".json";
 }
 
 std::string ddphook::printHash(uint64_t hash) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx",
-                static_cast<unsigned long long>(hash));
-  return text;
+  return formatText("%016" PRIx64, hash);
 }
 
 bool ddphook::parseHash(std::string_view text, uint64_t *hash) {

@@ -7,7 +7,6 @@
 
 #include "base/boot_id.h"
 
-#include <climits>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -20,11 +19,9 @@ std::string trace::clockIdentity() {
   if (boot.empty())
     return "process/" + std::to_string(::getpid());
   // Containers may shift the monotonic clock.
-  char target[PATH_MAX];
-  const ssize_t size = ::readlink("/proc/self/ns/time", target, sizeof(target));
-  if (size > 0)
-    boot.append("/").append(target, static_cast<size_t>(size));
-  return boot;
+  std::string space;
+  readNamespace("/proc/self/ns/time", &space).ignore();
+  return space.empty() ? boot : boot + "/" + space;
 }
 
 Status trace::measureClock(const std::function<Status(int64_t *)> &ask,

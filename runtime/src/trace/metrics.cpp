@@ -28,11 +28,7 @@ bool trace::isForPrometheus(std::string_view path) {
 }
 
 /// Prints a finite number so that both formats can read it.
-static std::string print(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.9g", number);
-  return text;
-}
+static std::string print(double number) { return formatText("%.9g", number); }
 static std::string print(uint64_t number) { return std::to_string(number); }
 
 /// Prints a number for JSON, which has only finite numbers.
@@ -56,9 +52,7 @@ static double ratioOf(const ddphook_stats_t &stats) {
 std::string trace::toJsonLine(const std::string &runId, int rank, double time,
                               const MetricsSample &sample) {
   const ddphook_stats_t &stats = sample.stats;
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.3f", time);
-  std::string json = std::string("{\"time\":") + seconds + ",\"run_id\":";
+  std::string json = formatText("{\"time\":%.3f,\"run_id\":", time);
   appendJsonText(&json, runId, /*isRepaired=*/true);
   auto add = [&json](const char *key, const std::string &number) {
     (((json += ",\"") += key) += "\":") += number;

@@ -56,15 +56,11 @@ static std::string numberPath(const std::string &path, int number) {
 static std::string expandRank(std::string pattern, int rank) {
   constexpr std::string_view placeholder = "{rank}";
   const std::string number = std::to_string(rank);
-  size_t at = pattern.find(placeholder);
-  if (at == std::string::npos)
-    return pattern.insert(pattern.size() - (isForPrometheus(pattern)
-                                                ? prometheusSuffix.size()
-                                                : 0),
-                          ".rank" + number);
-  for (; at != std::string::npos; at = pattern.find(placeholder, at))
-    pattern.replace(at, placeholder.size(), number);
-  return pattern;
+  if (pattern.find(placeholder) != std::string::npos)
+    return replaceAll(pattern, placeholder, number);
+  return pattern.insert(
+      pattern.size() - (isForPrometheus(pattern) ? prometheusSuffix.size() : 0),
+      ".rank" + number);
 }
 
 /// Returns the absolute path of a file of one rank that no context of this

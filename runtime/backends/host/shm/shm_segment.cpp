@@ -104,10 +104,8 @@ Status ShmSegment::create(int size, std::string *address) {
   std::memcpy(header().nonce, nonce, sizeof(nonce));
   std::string space;
   DDPHOOK_TRY(findProcessSpace(&space));
-  char text[128];
-  std::snprintf(text, sizeof(text), "%ld %d %" PRIx64 " %" PRIx64 " ",
-                static_cast<long>(getpid()), file, nonce[0], nonce[1]);
-  *address = text + space;
+  *address = formatText("%d %d %" PRIx64 " %" PRIx64 " %s", getpid(), file,
+                        nonce[0], nonce[1], space.c_str());
   return Status::ok();
 }
 
