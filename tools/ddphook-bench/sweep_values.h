@@ -45,7 +45,4 @@ private:
   int64_t largest;
 };
 
-/// Returns the bits of an integer in a type that represents it.
-uint64_t bitsOfInteger(int64_t value, Dtype dtype);
-
 } // namespace ddphook::bench
