@@ -10,11 +10,8 @@
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/tcp.h>
-#include <memory>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -22,10 +19,6 @@
 #include <unistd.h>
 
 using namespace ddphook;
-
-namespace {
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-} // namespace
 
 Status Interrupt::create(Interrupt *interrupt) {
   interrupt->event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -41,11 +34,12 @@ void Interrupt::raise() const {
   }
 }
 
-static Status resolve(const std::string &host, int port, AddressList *list) {
+Status ddphook::resolve(const std::string &host, int port, AddressList *list,
+                        int flags) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo *found = nullptr;
   int failed =
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -55,6 +49,11 @@ static Status resolve(const std::string &host, int port, AddressList *list) {
                  "cannot resolve '%s': %s", host.c_str(), gai_strerror(failed));
   list->reset(found);
   return Status::ok();
+}
+
+InterfaceList ddphook::listInterfaces() {
+  ifaddrs *list = nullptr;
+  return InterfaceList(::getifaddrs(&list) == 0 ? list : nullptr);
 }
 
 bool ddphook::isLoopbackAddress(const std::string &address) {
@@ -83,17 +82,15 @@ static std::string addressBytes(const sockaddr *address) {
 }
 
 bool ddphook::isOwnAddress(const std::string &address) {
-  AddressList list(nullptr, &freeaddrinfo);
-  ifaddrs *interfaces = nullptr;
-  if (!resolve(address, 0, &list).isOk() || ::getifaddrs(&interfaces) != 0)
+  AddressList list;
+  const InterfaceList interfaces = listInterfaces();
+  if (!resolve(address, 0, &list).isOk() || !interfaces)
     return false;
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
-                                                         &freeifaddrs);
   auto isOwn = [&](const sockaddr *wanted) {
     std::string bytes = addressBytes(wanted);
     if (bytes.size() == sizeof(in_addr) && bytes[0] == 127)
       return true; // All of 127/8 is, though interfaces list one.
-    for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next)
+    for (ifaddrs *entry = interfaces.get(); entry; entry = entry->ifa_next)
       if (entry->ifa_addr && addressBytes(entry->ifa_addr) == bytes)
         return true;
     return false;
@@ -105,13 +102,9 @@ bool ddphook::isOwnAddress(const std::string &address) {
 }
 
 std::vector<std::string> ddphook::outwardAddresses() {
-  ifaddrs *interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0)
-    return {};
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
-                                                         &freeifaddrs);
+  const InterfaceList interfaces = listInterfaces();
   std::vector<std::string> v4, v6;
-  for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next) {
+  for (ifaddrs *entry = interfaces.get(); entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP) ||
         (entry->ifa_flags & IFF_LOOPBACK))
       continue;
@@ -190,7 +183,7 @@ std::string ddphook::loopbackAddress() {
 Status ddphook::findAddresses(const std::string &host,
                               std::vector<std::string> *addresses) {
   addresses->clear();
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(host, 0, &list));
   for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
     std::string address = hostOf(entry->ai_addr, entry->ai_addrlen);
@@ -229,7 +222,7 @@ Status ddphook::listenAt(const sockaddr *address, socklen_t size,
 
 Status ddphook::listenOn(const std::string &address, int port,
                          FileDescriptor *socket, int *boundPort, int *reason) {
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(address, port, &list));
   DDPHOOK_TRY(
       withContext(listenAt(list->ai_addr, list->ai_addrlen, socket, reason),
@@ -364,7 +357,7 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
 
 Status ddphook::connectOnce(const std::string &address, int port,
                             const Deadline &deadline, FileDescriptor *socket) {
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(address, port, &list));
   return connectTo(list->ai_addr, list->ai_addrlen, deadline,
                    /*interrupt=*/nullptr, socket);

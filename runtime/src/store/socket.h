@@ -13,11 +13,28 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ifaddrs.h>
+#include <memory>
+#include <netdb.h>
 #include <string>
 #include <sys/socket.h>
 #include <vector>
 
 namespace ddphook {
+
+struct FreeList {
+  void operator()(addrinfo *list) const { ::freeaddrinfo(list); }
+  void operator()(ifaddrs *list) const { ::freeifaddrs(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeList>;
+using InterfaceList = std::unique_ptr<ifaddrs, FreeList>;
+
+/// Finds the addresses of TCP port `port` of `host`. `flags` as AI_NUMERICHOST.
+Status resolve(const std::string &host, int port, AddressList *list,
+               int flags = 0);
+
+/// Returns the addresses of this machine's interfaces, or null and sets errno.
+InterfaceList listInterfaces();
 
 /// Ends present and future waits on sockets from another thread.
 class Interrupt {

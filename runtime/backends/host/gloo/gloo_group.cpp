@@ -15,8 +15,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ifaddrs.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
 using namespace ddphook;
@@ -101,11 +99,10 @@ static Status translateExceptions(const char *what, Function &&function) {
 /// Finds the first address of a network interface; *size is 0 if it has none.
 static Status findInterface(const char *name, sockaddr_storage *address,
                             socklen_t *size) {
-  ifaddrs *list = nullptr;
-  if (::getifaddrs(&list) != 0)
+  const InterfaceList list = listInterfaces();
+  if (!list)
     return systemError(errno, "cannot list network interfaces");
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (ifaddrs *entry = list; entry; entry = entry->ifa_next) {
+  for (ifaddrs *entry = list.get(); entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || std::strcmp(entry->ifa_name, name) != 0)
       continue;
     int family = entry->ifa_addr->sa_family;
@@ -123,17 +120,13 @@ static Status findInterface(const char *name, sockaddr_storage *address,
 
 static Status parseAddress(const std::string &text, sockaddr_storage *address,
                            socklen_t *size) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo *list = nullptr;
-  const int failed = ::getaddrinfo(text.c_str(), nullptr, &hints, &list);
-  if (failed == EAI_MEMORY)
-    return Status::outOfMemory();
-  if (failed != 0)
+  AddressList list;
+  const Status found = resolve(text, /*port=*/0, &list, AI_NUMERICHOST);
+  if (found.code() == DDPHOOK_RESOURCE_EXHAUSTED)
+    return found;
+  if (!found.isOk())
     return invalid("expected a numeric address of this machine, but got '%s'",
                    text.c_str());
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   *size = list->ai_addrlen;
   std::memcpy(address, list->ai_addr, *size);
   return Status::ok();
