@@ -68,8 +68,6 @@ class Group {
 public:
   explicit Group(Context &context) : context(context), word(context) {}
   ~Group();
-  Group(const Group &) = delete;
-  Group &operator=(const Group &) = delete;
 
   /// Collective. No collective of the group may send more than `maxBytes`, or
   /// as many encoded ones.

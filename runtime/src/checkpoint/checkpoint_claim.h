@@ -28,8 +28,6 @@ public:
       : context(context), path(std::move(manifestPath)) {}
   /// Withdraws the claim unless the manifest was replaced.
   ~CheckpointClaim();
-  CheckpointClaim(const CheckpointClaim &) = delete;
-  CheckpointClaim &operator=(const CheckpointClaim &) = delete;
 
   /// Claims the manifest, whose text is `replaced`; empty if there is none.
   /// FAILED_PRECONDITION, with the owner's name, while another save has a

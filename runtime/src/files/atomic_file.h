@@ -21,8 +21,6 @@ public:
   explicit AtomicFile(std::string path) : path(std::move(path)) {}
   /// Discards the file if it was not committed.
   ~AtomicFile();
-  AtomicFile(const AtomicFile &) = delete;
-  AtomicFile &operator=(const AtomicFile &) = delete;
 
   /// `avoidNameless`: for tests of file systems without nameless files.
   Status open(bool avoidNameless = false);

@@ -85,8 +85,6 @@ public:
                        std::unique_ptr<RankRecording> *part);
   /// Does not delete the file.
   ~RankRecording();
-  RankRecording(const RankRecording &) = delete;
-  RankRecording &operator=(const RankRecording &) = delete;
 
   Ring ring(Lane lane) const;
   Progress &progress() const;

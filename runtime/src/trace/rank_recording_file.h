@@ -33,8 +33,6 @@ public:
                        std::unique_ptr<RankRecordingFile> *result);
   /// Completes the file.
   ~RankRecordingFile();
-  RankRecordingFile(const RankRecordingFile &) = delete;
-  RankRecordingFile &operator=(const RankRecordingFile &) = delete;
 
   /// Wakes the thread without waiting for it.
   void hurry() { wake.notify_one(); }
