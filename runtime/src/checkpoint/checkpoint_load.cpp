@@ -238,11 +238,8 @@ Status Loader::findSaved(const SafetensorsReader &reader) {
 
 /// Maps the saved states to those of the module.
 Status Loader::map() {
-  if (saved == &states)
-    mapping = mapInPlace(states);
-  else
-    DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
-                          &mapping));
+  DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
+                        &mapping));
   for (size_t i = 0; i < states.size(); ++i)
     if (isForeign(i))
       mapping.shared.erase(i);

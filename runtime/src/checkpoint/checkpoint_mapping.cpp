@@ -357,18 +357,3 @@ Status ddphook::placeShared(
   }
   return Status::ok();
 }
-
-CheckpointMapping ddphook::mapInPlace(const std::vector<PlanState> &states) {
-  CheckpointMapping mapping;
-  mapping.runs.resize(states.size());
-  mapping.lacksPart.resize(states.size(), false);
-  mapping.lacksAll.resize(states.size(), false);
-  for (size_t i = 0; i < states.size(); ++i) {
-    const PlanState &state = states[i];
-    if (state.isShared())
-      mapping.shared[i] = {{i, state.gradients[0][0]}};
-    else if (state.role.empty() || !state.gradients.empty())
-      mapping.runs[i] = {{state.bytes, i, 0}};
-  }
-  return mapping;
-}

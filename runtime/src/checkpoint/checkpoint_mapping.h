@@ -58,7 +58,4 @@ Status placeShared(
     const std::map<size_t, std::vector<char>> &values,
     const std::function<void(size_t, const std::vector<char> &)> &place);
 
-/// Returns the result of mapStates() for the module's own states.
-CheckpointMapping mapInPlace(const std::vector<PlanState> &states);
-
 } // namespace ddphook
