@@ -59,7 +59,6 @@ struct Sum {
 
 } // namespace
 
-/// Adds up the events of each name.
 static std::string describe(const json &trace) {
   std::map<std::pair<std::string, std::string>, Sum> sums;
   double all = 0;

@@ -11,7 +11,6 @@
 
 namespace ddphook {
 
-/// Files of one pattern.
 struct PlannedFiles {
   std::string what; ///< "outputs" or "states".
   FileSet set;

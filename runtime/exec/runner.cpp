@@ -25,7 +25,6 @@ using namespace ddphook;
 
 namespace {
 
-/// The data that every rank of a run needs.
 struct Job {
   const char *toolName;
   const ddphook_compiled_module_t &module;
@@ -258,7 +257,6 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
       job, place, [&](int64_t step) { report.progress(step); }, report.figures);
 }
 
-/// Prints a summary of the run unless --quiet was given.
 static void summarize(const Job &job, const RankFigures &figures) {
   if (job.options.isQuiet)
     return;

@@ -84,7 +84,6 @@ private:
   ddphook_communicator_t *communicator = nullptr;
 };
 
-/// An all-reduce of `count` elements.
 ddphook_collective_t allReduceOf(int64_t count, Dtype dtype,
                                  std::optional<Dtype> wire, bool isMean);
 
@@ -101,7 +100,6 @@ float roundScalar(float x, Dtype type);
 Status combine(Context &context, std::vector<double> *numbers,
                bool isSum = false);
 
-/// Work to time.
 struct Work {
   std::string name;
   int64_t bytes; ///< That have to move.
@@ -114,7 +112,6 @@ struct Work {
   Json torch = nullptr;
 };
 
-/// A rank of a benchmark.
 class Rank {
 public:
   Rank(const Options &options, int size, Report &report, RankReport &alive)

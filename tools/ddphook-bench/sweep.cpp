@@ -443,7 +443,6 @@ Status SweepRank::run(const Bootstrap &place,
   return Status::ok();
 }
 
-/// Joins the job at `place` and measures.
 static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onRow) {
   std::unique_ptr<Context> context;

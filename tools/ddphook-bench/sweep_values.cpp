@@ -15,7 +15,6 @@ using namespace ddphook::bench;
 static constexpr int64_t kPeriod = 1009;
 static constexpr int64_t kLargest = 3;
 
-/// Returns the number of fraction bits of a type.
 static int fractionBits(Dtype dtype) {
   switch (dtype) {
   case Dtype::F16:

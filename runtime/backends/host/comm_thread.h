@@ -45,10 +45,8 @@ public:
   /// the job runs here and fails, returns its failure and sets no ticket.
   Status start(Job job, RunsOn place, int64_t *ticket);
 
-  /// Waits until the job with this ticket has ended.
   Status wait(int64_t ticket);
 
-  /// Waits until all started jobs have ended.
   Status waitForAll();
 
   /// Makes all jobs that have not begun fail. Any thread may call it; it does

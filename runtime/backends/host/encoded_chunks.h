@@ -24,7 +24,6 @@ namespace ddphook::host {
 
 class EncodedChunks {
 public:
-  /// Describes a reduction on rank `rank` of `ranks`.
   EncodedChunks(const CollectiveDesc &desc, int rank, int ranks);
 
   /// Returns the number of elements of a chunk whose memory has at most `bytes`

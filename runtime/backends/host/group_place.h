@@ -22,7 +22,6 @@ struct GroupPlace {
   /// The name of the group in messages; empty if it is the whole job.
   std::string group = {};
 
-  /// Returns the job's number of rank `number` of the group.
   int jobRank(int number) const {
     const auto index = static_cast<size_t>(number);
     return index < jobRanks.size() ? jobRanks[index] : number;

@@ -74,7 +74,6 @@ private:
   std::vector<Blocks> blocksOf;
   void *partial = nullptr;
   uint64_t partialBytes = 0;
-  /// The scratch memory of all threads.
   void *scratch = nullptr;
   uint64_t slotBytes = 0;
   uint64_t scratchBytes = 0;

@@ -30,7 +30,6 @@ public:
     sectionElements = std::max<int64_t>(1, segmentElements * (segments / size));
   }
 
-  /// Returns the section of element `index`.
   int section(int64_t index) const { return index / sectionElements; }
 
   /// Returns one past the last element of a section; may exceed the array.

@@ -47,7 +47,6 @@ inline std::string describeCollective(CollectiveKind kind) {
   return text;
 }
 
-/// Returns the kind with the number `value`, or nullopt.
 inline std::optional<CollectiveKind> collectiveKindFromAbi(int32_t value) {
   for (CollectiveKind kind : allCollectiveKinds)
     if (value == static_cast<int32_t>(kind))

@@ -113,7 +113,6 @@ inline std::optional<Code> parseCode(std::string_view name) {
   return std::nullopt;
 }
 
-/// Returns the code with that number in the ABI, or nullopt.
 constexpr std::optional<Code> codeFromAbi(int32_t number) {
 #define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
   if (number == value)                                                         \

@@ -11,7 +11,6 @@
 
 namespace ddphook {
 
-/// The descriptors of this process.
 class Descriptors {
 public:
   static std::mutex mutex;

@@ -55,7 +55,6 @@ inline std::vector<std::string> unpackTexts(std::string_view packed) {
   return packed.empty() ? texts : std::vector<std::string>();
 }
 
-/// Returns two hexadecimal digits for each byte.
 inline std::string toHex(std::string_view bytes) {
   static const char digits[] = "0123456789abcdef";
   std::string text;

@@ -125,7 +125,6 @@ Status ddphook::statusOfException() noexcept {
   }
 }
 
-/// The names of the statuses, by value.
 static const char *const statusNames[] = {
     "OK",          "INVALID_ARGUMENT",   "FAILED_PRECONDITION",
     "UNSUPPORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS",

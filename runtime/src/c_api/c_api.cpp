@@ -16,7 +16,6 @@
 
 using namespace ddphook;
 
-/// The target of a context's handle.
 struct ddphook_context {
   std::unique_ptr<Context> impl;
 };
@@ -299,7 +298,6 @@ ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// Finds the modules of a list.
 static Status findModules(const ddphook_compiled_module_t *const *list,
                           size_t count, std::vector<ddphook_module *> *result) {
   if (!list && count > 0)

@@ -91,7 +91,6 @@ uint64_t generationOf(const SafetensorsHeader &header);
 Status checkRankMetadata(const SafetensorsHeader &header,
                          const Manifest &manifest, int rank,
                          std::string_view *description);
-/// Reads the checksums of those states.
 Status readChecksums(const SafetensorsHeader &header,
                      const std::vector<PlanState> &states,
                      std::vector<uint64_t> *checksums);

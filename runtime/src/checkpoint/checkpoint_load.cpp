@@ -217,7 +217,6 @@ Status Loader::openRankFile(const std::string &path,
   return status;
 }
 
-/// Finds the states in the file.
 Status Loader::findSaved(const SafetensorsReader &reader) {
   const SafetensorsHeader &header = reader.header();
   std::string_view description;
@@ -236,7 +235,6 @@ Status Loader::findSaved(const SafetensorsReader &reader) {
   return Status::ok();
 }
 
-/// Maps the saved states to those of the module.
 Status Loader::map() {
   DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
                         &mapping));

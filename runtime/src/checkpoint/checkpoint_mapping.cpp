@@ -18,7 +18,6 @@ using namespace ddphook;
 
 namespace {
 
-/// Some names of a state.
 struct NameList {
   const std::string *data = nullptr;
   size_t count = 0;
@@ -202,7 +201,6 @@ void Mapper::takeShared(size_t number) {
   mapping.lacksAll[number] = sources.empty();
 }
 
-/// True if the pieces have one type and the same shapes.
 static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                        const PlanState &b, const Piece &pieceOfB) {
   return a.dtype == b.dtype && pieceOfA.numShapes == pieceOfB.numShapes &&

@@ -54,7 +54,6 @@ public:
   Status agree(const std::string &what, const char *task, const Status &mine,
                const std::string &payload, std::vector<std::string> *all);
 
-  /// The device and its functions.
   const ddphook_backend_t &backend() const { return *backendTable; }
   ddphook_device_t *device() const { return openDevice; }
   const ddphook_backend_store_t &storeTable() const { return table; }
@@ -116,7 +115,6 @@ public:
   /// failure says where each one is.
   Status failInStep(Status status);
 
-  /// Records steps.
   trace::Recorder &recorder() { return observer.recorder(); }
   trace::Observer &observed() { return observer; }
 
@@ -129,7 +127,6 @@ private:
   explicit Context(const Bootstrap &place);
   /// If all ranks of a machine wait for the same, only one of them logs it.
   bool tellsWaits() const { return place.localRank == 0; }
-  /// Returns the deadline of a wait that begins now.
   Deadline deadline() const { return Deadline::after(place.timeoutSeconds); }
   Status enter();
   Status join();

@@ -19,7 +19,6 @@ struct GroupMembers {
   std::vector<int> ranks;
   /// This rank's index in `ranks`.
   int index = 0;
-  /// True if all of them share memory.
   bool isOneMachine = false;
   /// Two levels of a hierarchical group: the ranks on this rank's node, and the
   /// ranks with this rank's position on their nodes. Otherwise empty.

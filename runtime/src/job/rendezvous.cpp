@@ -37,7 +37,6 @@ static Status findNetwork(std::string *network) {
   return Status::ok();
 }
 
-/// Returns the failure of the host's store.
 static Status hostStoreError(ddphook_status_t code, const char *action,
                              const std::string &key) {
   return error(code, "the host program's store failed to %s '%s' (%s)", action,

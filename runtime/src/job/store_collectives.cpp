@@ -13,7 +13,6 @@
 
 using namespace ddphook;
 
-/// The bytes of a part of a broadcast.
 static constexpr size_t bytesPerPart = size_t(2) << 20;
 /// The root sends a part only when all ranks have received the part this many
 /// before it. The parts in flight are in the memory of rank 0.

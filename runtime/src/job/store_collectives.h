@@ -33,7 +33,6 @@ public:
   Status allGather(const std::string &what, const std::string &mine,
                    const Deadline &deadline, std::vector<std::string> *all);
 
-  /// Waits for all ranks.
   Status barrier(const std::string &what, const Deadline &deadline);
 
   /// Collective: sends data from rank `root` to all others. Every wait is for

@@ -42,7 +42,6 @@ enum class Role {
 #undef DDPHOOK_ROLE
 };
 
-/// The arguments of each role.
 namespace role {
 template <Role R, typename T>
 struct Argument {

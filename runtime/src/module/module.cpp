@@ -94,7 +94,6 @@ void *ddphook_module::stateMemory(int32_t state) {
   return nullptr;
 }
 
-/// True if two arrays of these sizes overlap.
 static bool overlap(const void *a, int64_t aBytes, const void *b,
                     int64_t bBytes) {
   auto first = reinterpret_cast<uintptr_t>(a);

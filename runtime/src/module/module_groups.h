@@ -28,7 +28,6 @@ struct PlanAssignment;
 struct WireBytes {
   uint64_t onWire = 0, encoded = 0, gathered = 0;
 
-  /// Includes one more collective among `ranks` ranks.
   void include(const PlanCollective &collective, int64_t ranks);
 };
 

@@ -15,7 +15,6 @@
 namespace ddphook {
 class Context;
 
-/// Memory of a device.
 class DeviceMemory {
 public:
   DeviceMemory() = default;

@@ -17,7 +17,6 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// Reads a list of sizes.
 static Shape readShape(const Reader &at) {
   Shape shape;
   at.forEach(

@@ -206,7 +206,6 @@ private:
 };
 } // namespace
 
-/// Reads `count` sizes.
 static bool readSizes(const Reader &at, size_t count, int64_t *sizes) {
   size_t number = 0;
   at.forEach([&](const Reader &size) {

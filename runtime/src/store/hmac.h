@@ -15,7 +15,6 @@
 
 namespace ddphook {
 
-/// The bytes of a hash.
 inline constexpr size_t digestSize = 32;
 
 /// Returns the SHA-256 of `message`: digestSize bytes.

@@ -140,7 +140,6 @@ static std::string hostOf(const sockaddr *address, socklen_t size) {
   return text;
 }
 
-/// Opens a TCP socket for addresses of `family`.
 static FileDescriptor openSocket(int family) {
   return FileDescriptor::opened([family] {
     return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -306,7 +305,6 @@ Status Silence::look(int socket, Clock::time_point now) {
                peerNameOf(socket).c_str(), limit);
 }
 
-/// Waits until one of `events` is possible.
 static Status waitFor(int socket, short events, const Deadline &deadline,
                       const Interrupt *interrupt) {
   Silence silence(controlSilenceSeconds);

@@ -94,7 +94,6 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
   return json + '}';
 }
 
-/// Returns a label's value in quotes.
 static std::string quote(const std::string &text) {
   std::string result = "\"";
   for (char c : text) {

@@ -116,7 +116,6 @@ private:
   uint32_t names = 0;
 };
 
-/// The contents of a part that was read.
 struct PartContents {
   PartIdentity identity;
   PartState state = PartState::Open;

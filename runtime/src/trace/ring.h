@@ -100,7 +100,6 @@ public:
     return endEvent(waited, least);
   }
 
-  /// Ends a wait.
   void endWait() {
     const int64_t time = end(/*waited=*/0, leastWait);
     waitedSoFar += time;

@@ -14,7 +14,6 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-/// The version of the schema.
 static constexpr int schemaVersion = 1;
 static constexpr size_t pieceBytes = 1 << 20;
 

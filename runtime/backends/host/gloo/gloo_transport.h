@@ -58,7 +58,6 @@ public:
   /// true makes `event` readable afterwards; this reads the event.
   void moveUntil(const std::function<bool()> &happened, int event);
 
-  /// Closes all connections.
   void close();
 
 private:

@@ -43,7 +43,6 @@ private:
   std::vector<int> findMissing() const;
   std::string nameAll(std::vector<int> peers) const;
 
-  /// Returns the credentials for connections to rank `to`.
   Credentials credentials(int to) const {
     return {options.proofKey, !options.proofKey.empty(),
             concat("ddphook group ", options.key, " rank ", to)};

@@ -14,7 +14,6 @@
 
 namespace ddphook::host {
 
-/// The parameters with which a rank joins a group.
 struct PeerMeshOptions {
   GroupPlace place;
   /// The address at which this rank listens; any free port is used.

@@ -176,7 +176,6 @@ static AffineScale findSignScale(const void *in, Dtype type, int64_t n) {
   return {2 * mean, 0.5F};
 }
 
-/// Encodes the signs of `n` elements.
 static void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes) {
   forTiles(in, type, n, [&](double *tile, int64_t begin, int64_t count) {
     std::fill(tile + count, tile + (count + 7) / 8 * 8, 0.0);

@@ -40,7 +40,6 @@ struct TagFor {
                                             hn::ScalableTag<float>>>;
 };
 
-/// Loads a whole vector.
 struct WholeLoad {
   template <class Element, class D>
   HWY_INLINE hn::Vec<D> operator()(Element, D d,

@@ -127,7 +127,6 @@ private:
   Clock::duration overhead = Clock::duration::max();
 };
 
-/// One running collective.
 struct Collective {
   CollectiveDesc desc;
   const void *in;

@@ -48,7 +48,6 @@ public:
       : place(std::move(newPlace)), rank(place.rank), size(place.size),
         timeoutSeconds(timeoutSeconds) {}
 
-  /// Leaves the group.
   ~ShmMembership();
 
   /// See ShmGroup::create(). A group of one has no segment.
