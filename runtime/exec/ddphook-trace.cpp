@@ -104,8 +104,7 @@ static std::string describe(const json &trace) {
   return text;
 }
 
-/// Returns a table of the trace at `path`, and a line for each rank that failed
-/// or was lost.
+/// Returns a table of the trace, and a line for each failed or lost rank.
 static Status summarize(const std::string &path, std::string *text) {
   std::ifstream file(path);
   if (!file)

@@ -98,8 +98,7 @@ collide(const FileSet &first, const FileSet &second, const Lengths &lengths) {
                    {static_cast<int32_t>(values[2]), values[3]}};
 }
 
-/// Returns the number of digits of the largest number below `end`, or 1 if
-/// `pattern` has no such number.
+/// Returns the digits of the largest number below `end`; 1 without the word.
 static int digitsBelow(const std::string &pattern, const char *word,
                        int64_t end) {
   return pattern.find(word) == std::string::npos
@@ -126,8 +125,7 @@ static std::optional<Collision> search(const FileSet &first,
     for (l[1] = 1; l[1] <= most[1]; ++l[1])
       for (l[2] = 1; l[2] <= most[2]; ++l[2])
         for (l[3] = 1; l[3] <= most[3]; ++l[3]) {
-          // Names of one pattern with numbers of equal lengths differ wherever
-          // the numbers do.
+          // With numbers of equal lengths, names differ where the numbers do.
           if (isSame && l[0] == l[2] && l[1] == l[3])
             continue;
           if (std::optional<Collision> found = collide(first, second, l))

@@ -85,8 +85,7 @@ private:
   using Clock = std::chrono::steady_clock;
 
   void show(const std::string &text) {
-    // On a terminal leave the cursor at the start of the line, so that any
-    // other output replaces the line.
+    // On a terminal any other output replaces the line.
     std::fprintf(stderr, isTerminal ? "\r\033[K%s: %s\r" : "%s: %s\n", toolName,
                  text.c_str());
     hasLine = isTerminal;

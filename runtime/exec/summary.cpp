@@ -59,8 +59,7 @@ static std::string describeWire(const ddphook_stats_t &stats) {
   return text;
 }
 
-/// Replaces an estimated size by the files' size on disk, unless some are on
-/// another machine.
+/// Replaces an estimated size by that on disk, unless files are elsewhere.
 static PlannedFiles lookAt(PlannedFiles files) {
   double bytes = 0;
   for (int32_t rank = 0; rank < files.set.ranks; ++rank) {

@@ -73,8 +73,7 @@ public:
   /// as many encoded ones.
   Status join(const std::string &key, bool isOneMachine, int64_t maxBytes);
   Status run(const ddphook_collective_t &operation, const void *in, void *out);
-  /// Waits for all ranks and for the device, for about as long as a small
-  /// collective takes.
+  /// Waits for all ranks and the device, about as long as a small collective.
   Status barrier();
   ddphook_communicator_t *get() const { return communicator; }
 

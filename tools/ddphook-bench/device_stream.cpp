@@ -62,8 +62,7 @@ struct CudaCalls {
   DDPHOOK_CUDA_CALLS(DDPHOOK_DECLARE)
 #undef DDPHOOK_DECLARE
 
-  /// Finds them in the CUDA runtime of this process. Leaves `isFound` false
-  /// if there is none.
+  /// Finds them in this process's CUDA runtime, if there is one.
   Status find(bool *isFound) {
     std::string path;
     ::dl_iterate_phdr(

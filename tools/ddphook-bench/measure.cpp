@@ -142,8 +142,7 @@ float bench::roundScalar(float x, Dtype type) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
 }
 
-/// Binds the calling thread to its allowed processor `index`, modulo. Without
-/// that, measurements are noisier, not wrong.
+/// Binds the calling thread to an allowed processor, for less noise.
 static void pinTo(int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -43,8 +43,7 @@ std::string didYouMean(std::string_view name,
                        const std::vector<std::string_view> &known,
                        const std::string &prefix = "");
 
-/// Prints a failure, and names the help if the usage is wrong. Returns the exit
-/// status.
+/// Prints a failure, and the help of a wrong usage; returns the exit status.
 int fail(const Status &status, const char *help = nullptr);
 
 Status mismatch(const std::string &flag, const char *wanted,

@@ -45,12 +45,10 @@ public:
   void verified(const std::string &what, bool right);
   bool allRight() const;
 
-  /// Adds a section, prints it, and writes the file: a run that is interrupted
-  /// leaves what it has measured.
+  /// Adds a section, prints it, and writes the file, for interrupted runs.
   Status add(const std::string &title, const std::vector<Result> &results);
 
-  /// A process that measures writes the results to a file; its parent reads
-  /// them.
+  /// A measuring process writes the results to a file; its parent reads them.
   Status save() const;
   Status load();
 

@@ -34,8 +34,7 @@ struct SweepOptions {
   std::vector<HookKind> hooks = {hookKinds().front()};
   /// Divide by the number of ranks before adding, as DDP does.
   bool isMean = false;
-  /// One measurement times `iterations` runs after `warmup` others; it is
-  /// repeated `rounds` times.
+  /// A measurement times `iterations` runs after `warmup`, `rounds` times.
   int iterations = 20, warmup = 5, rounds = 3;
   bool checks = true;
   /// Ranks to start on this machine; 0: 2, unless a launcher has started some.
@@ -272,8 +271,7 @@ public:
       : options(options), context(context), group(context), in(context),
         out(context) {}
 
-  /// Prints and writes on rank 0; calls `onRow` after every row. All ranks get
-  /// the same numbers.
+  /// Prints and writes on rank 0; all ranks get its numbers and call `onRow`.
   Status run(const Bootstrap &place, const std::function<void(int64_t)> &onRow);
 
 private:
@@ -375,8 +373,7 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
         {"min_us", *least * 1e6},
         {"max_us", *most * 1e6},
         {"algbw_gbs", perSecond(bytes)},
-        // Bytes that each rank's link carries in each direction, whatever the
-        // algorithm.
+        // Bytes that each rank's link carries each way, whatever the algorithm.
         {"busbw_gbs", perSecond(wireBytes) * 2 * (ranks - 1) / ranks},
         {"wrong", isChecked ? Json(std::llround(wrong[0])) : Json(nullptr)}};
   }

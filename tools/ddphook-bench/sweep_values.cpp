@@ -10,8 +10,7 @@
 using namespace ddphook;
 using namespace ddphook::bench;
 
-/// Values repeat after a prime number of elements, so that no two blocks of a
-/// collective are alike.
+/// Values repeat after a prime number, so no two blocks are alike.
 static constexpr int64_t kPeriod = 1009;
 static constexpr int64_t kLargest = 3;
 

@@ -21,8 +21,7 @@ CommThread::~CommThread() {
     thread.join();
 }
 
-/// Runs onFailure, which must not throw, unless it has run; `lock` is held
-/// before and after.
+/// Runs onFailure, which must not throw, once; `lock` is held around it.
 void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   if (hasNotified)
     return;

@@ -101,8 +101,7 @@ void EncodedChunks::encodeAffineBlocks(const void *in, int64_t begin,
   }
 }
 
-/// Parts without an encoding end at cache lines, so that two ranks never write
-/// to the same one.
+/// Parts without an encoding end at cache lines, each of one rank.
 ElementRange EncodedChunks::part(int64_t count, int part, int parts) const {
   const int64_t granule =
       encoding ? encoding->granule() : kLine / dtypeSize(wire);

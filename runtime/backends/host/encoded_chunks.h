@@ -32,8 +32,7 @@ public:
 
   bool isAffine() const { return encoding && encoding->isAffine(); }
 
-  /// Bytes of the scales and of the codes of `count` elements; not for affine
-  /// codes.
+  /// Bytes of the scales and codes of `count` elements; not for affine codes.
   int64_t scaleBytes(int64_t count) const {
     return encoding ? encoding->scaleBytes(count) : 0;
   }

@@ -259,8 +259,7 @@ struct HostCall<function> {
 
 } // namespace ddphook::host
 
-/// Parses "name=value,name=value" of DDPHOOK_BACKEND_OPTIONS; so far there is
-/// only one option.
+/// Parses "name=value,name=value" of DDPHOOK_BACKEND_OPTIONS.
 static Status parseOptions(const std::string &text, AsyncProgress *progress) {
   bool isGiven = false;
   for (size_t begin = 0; begin < text.size();) {

@@ -112,8 +112,7 @@ namespace {
 /// there is one part.
 class Cutter {
 public:
-  /// Threads are not equally fast; several parts per thread let them finish at
-  /// about the same time.
+  /// Threads differ in speed; several parts each let them finish together.
   Cutter(double allWork, int threads, int partsPerThread,
          std::vector<std::vector<MatrixList::Range>> *parts)
       : parts(*parts) {
@@ -142,8 +141,7 @@ public:
     addBlocks(index, length, rowWork, step);
   }
 
-  /// Does the same with blocks of `step` rows. Without rows it adds one empty
-  /// block.
+  /// The same with blocks of `step` rows; without rows, one empty block.
   void addBlocks(size_t index, int64_t length, double rowWork, int64_t step) {
     for (int64_t begin = 0; begin == 0 || begin < length; begin += step) {
       const int64_t end = std::min(length, begin + step);

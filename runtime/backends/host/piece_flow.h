@@ -44,8 +44,7 @@ public:
     givenUp = true;
     changed.raise();
   }
-  /// Waits until `pieces` pieces are finished; returns false if the second
-  /// thread ended before.
+  /// Waits for `pieces` finished ones; false if the second thread ended before.
   bool awaitFinished(int64_t pieces) {
     std::unique_lock<std::mutex> lock(mutex);
     moved.wait(lock, [&] { return finished >= pieces || isOver; });

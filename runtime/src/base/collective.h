@@ -70,8 +70,7 @@ constexpr bool mayBeInPlace(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Broadcast;
 }
 
-/// Returns the elements of a rank's part of an array of `count`, including the
-/// padding of short parts.
+/// The elements of a rank's part of `count`, with the padding of short parts.
 constexpr int64_t partElements(int64_t count, int64_t ranks) {
   return count / ranks + (count % ranks != 0);
 }
@@ -88,8 +87,7 @@ inline ElementRange partOf(int64_t count, int64_t ranks, int64_t rank) {
   return {std::min(count, rank * part), std::min(count, (rank + 1) * part)};
 }
 
-/// Returns the part of an array that ends before element `ends[rank]` and
-/// begins where the previous part ends.
+/// Returns the part that ends before `ends[rank]`, after the previous one.
 inline ElementRange partOf(const int64_t *ends, int64_t rank) {
   return {rank == 0 ? 0 : ends[rank - 1], ends[rank]};
 }

@@ -40,8 +40,7 @@ std::string packTexts(const std::vector<Text> &texts) {
   return packed;
 }
 
-/// Returns the texts from which packTexts() made `packed`, or none if it is
-/// malformed.
+/// Returns the texts that packTexts() packed, or none if it is malformed.
 inline std::vector<std::string> unpackTexts(std::string_view packed) {
   std::vector<std::string> texts;
   while (packed.size() >= 8) {

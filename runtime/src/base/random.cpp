@@ -233,8 +233,7 @@ public:
       return;
     }
     for (int64_t begin = 0; begin < count; begin += blockSize) {
-      // The last, partial block moves back and overwrites numbers that are
-      // there already.
+      // The last block overlaps the one before, and overwrites its numbers.
       uint16_t *place = out + std::min(begin, count - blockSize);
       float block[blockSize];
       fill(block, blockSize);
@@ -259,8 +258,7 @@ private:
     return static_cast<double>(bits & ((uint64_t(1) << 53) - 1)) * 0x1p-53;
   }
 
-  /// Short draws produce numbers in pairs. The second one is kept, also for the
-  /// next draw.
+  /// Short draws produce pairs. The second number is kept for the next draw.
   double single() {
     if (hasCached) {
       hasCached = false;

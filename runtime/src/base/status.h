@@ -86,8 +86,7 @@ Status withContext(Status status, std::string_view context);
 /// memory ran out, otherwise INTERNAL.
 Status statusOfException() noexcept;
 
-/// Runs `function`, which returns a Status, and turns an exception into a
-/// failure.
+/// Runs `function`, which returns a Status; an exception becomes a failure.
 template <typename Function>
 Status withoutExceptions(Function &&function) {
   try {

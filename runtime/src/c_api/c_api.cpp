@@ -205,8 +205,7 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// The alignment in bytes of a program's device memory, enough for every vector
-/// load of a device's kernels.
+/// The alignment of a program's device memory: enough for every kernel's loads.
 static constexpr uint64_t alignment = 256;
 
 ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,

@@ -56,8 +56,7 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   return status.isOk() ? status : withdraw(std::move(status));
 }
 
-/// Returns true if the save with that claim has ended, or made no progress
-/// until its deadline.
+/// True if that claim's save has ended, or made no progress until its deadline.
 bool CheckpointClaim::isOver(const std::string &other,
                              const std::string &owner) const {
   // LOCK_SH needs no write permission and ends with the descriptor.
@@ -115,8 +114,7 @@ Status CheckpointClaim::withdraw(Status reason) {
                path.c_str(), claim.c_str());
 }
 
-/// Writes the pending manifest to disk. Then checks whether it may replace the
-/// manifest.
+/// Writes the pending manifest to disk, and checks that it may replace the old.
 Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (::fsync(file->descriptor()) != 0)
     return systemError(errno, "cannot write '%s'", claim.c_str());

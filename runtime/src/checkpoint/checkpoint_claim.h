@@ -42,8 +42,7 @@ public:
   /// wait, or another save came first. After OK it survives a power failure.
   Status commit();
 
-  /// True if the manifest was replaced, which may be so after a failed
-  /// commit().
+  /// True if the manifest was replaced, perhaps although commit() failed.
   bool hasReplaced() const { return state == State::Replaced; }
   /// True if commit() could not determine that.
   bool isUncertain() const { return state == State::Uncertain; }

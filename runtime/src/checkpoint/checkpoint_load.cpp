@@ -318,8 +318,7 @@ Status Loader::beginAnew() {
   });
 }
 
-/// Reads all bytes of a saved state, copies the needed ones to the image, and
-/// returns their checksum.
+/// Reads a saved state, copies what is needed to the image, and checksums it.
 Status Loader::readSaved(const SafetensorsReader &reader,
                          const TensorInfo &tensor, size_t number,
                          uint64_t *hash) {

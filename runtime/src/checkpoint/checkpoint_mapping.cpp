@@ -210,8 +210,7 @@ static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                     b.shapes.begin() + long(pieceOfB.firstShape));
 }
 
-/// Returns true if the values mean the same in both states. Otherwise reports
-/// the difference.
+/// True if the values mean the same in both; otherwise reports the difference.
 bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   const PlanState &state = states[wanted.state];
   const PlanState &source = saved[found.state];
@@ -234,8 +233,7 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   return difference.empty();
 }
 
-/// Explains a missing piece if its gradients have that state, but grouped
-/// differently.
+/// Explains a missing piece whose gradients have that state in other groups.
 std::string Mapper::explainMissing(const Piece &wanted) const {
   const auto &[role, gradients] = wanted.key;
   for (const std::string &gradient : gradients) {

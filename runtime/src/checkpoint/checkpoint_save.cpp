@@ -155,8 +155,7 @@ static Status checkSave(const ddphook_module &module,
   return checkOthers(module, path);
 }
 
-/// Begins a save on rank 0: checks what it would replace, and claims the
-/// manifest.
+/// Begins a save on rank 0: checks what it replaces, and claims the manifest.
 static Status beginSave(const ddphook_module &module, const std::string &path,
                         uint32_t flags, Manifest *manifest,
                         CheckpointClaim *claim) {

@@ -44,15 +44,13 @@ private:
   uint64_t bytes = 0; ///< The bytes written so far.
 };
 
-/// Writes all bytes at an offset of an open file. Returns false if that fails;
-/// errno says why.
+/// Writes all bytes at an offset of an open file. False: errno says why.
 bool writeAt(int file, uint64_t offset, const void *data, uint64_t size);
 
 /// Makes the names in the directory of `path` survive a power failure.
 Status syncDirectory(const std::string &path);
 
-/// Separates a file's name from a process's number in the name of an unfinished
-/// file.
+/// In an unfinished file's name, precedes the process's number.
 constexpr char partialSuffix[] = ".partial-";
 
 /// Returns the name that process `process` may give to an unfinished `path`.

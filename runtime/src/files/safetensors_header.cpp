@@ -37,8 +37,7 @@ Status malformed(const std::string &what) {
   return Status(DDPHOOK_DATA_LOSS, what);
 }
 
-/// Receives the parser's events. To stop, a function sets `failure` and returns
-/// false.
+/// Receives events; to stop, a function sets `failure` and returns false.
 class HeaderEvents : public nlohmann::json_sax<json> {
 public:
   explicit HeaderEvents(SafetensorsHeader &header) : header(header) {}

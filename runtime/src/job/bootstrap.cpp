@@ -372,8 +372,7 @@ static Status findMaster(const ddphook_options_t &options,
                  "expected MASTER_ADDR to name the machine of rank 0 in a job "
                  "of %d ranks, but it is not set",
                  result->worldSize);
-  // Whatever name the launcher gives this machine, no other machine may reach
-  // the store.
+  // No other machine may reach the store, whatever the launcher calls this one.
   if (isOneMachine && !isLoopbackAddress(result->masterAddress) &&
       isOwnAddress(result->masterAddress))
     result->masterAddress = loopbackAddress();

@@ -24,8 +24,7 @@ static constexpr double inquirySeconds = 0.7;
 /// lost, or a rank that learned of a failure waits for its cause. It usually
 /// takes a millisecond; in a step another rank may inquire first.
 static constexpr double verdictSeconds = 0.25;
-/// How long rank 0 of a failed job waits for the others before it merges their
-/// traces.
+/// How long rank 0 of a failed job waits for the others' traces.
 static constexpr double traceSeconds = 0.3;
 /// The same if ranks send their traces because there is no common directory. It
 /// is also how long a rank tries to send one: the second value if it ends well.
@@ -49,8 +48,7 @@ Context::Context(const Bootstrap &place)
 Status Context::create(const Bootstrap &place,
                        std::unique_ptr<Context> *context) {
   std::unique_ptr<Context> result(new Context(place));
-  // Load it before joining, so that no rank waits for a deadline if the name is
-  // wrong.
+  // Load it before joining: a wrong name must not let ranks wait.
   DDPHOOK_TRY(loadBackend(place.backend, &result->backendTable));
   if (!FileDescriptor::watchForks())
     return Status::outOfMemory();

@@ -41,8 +41,7 @@ public:
   Status barrier();
   Status broadcast(void *data, size_t bytes, int root);
 
-  /// All-gathers with all ranks. Exchanges of a context are in program order.
-  /// Failures are final.
+  /// All-gathers with all ranks, in program order. Failures are final.
   Status allGather(const std::string &what, const std::string &mine,
                    std::vector<std::string> *all);
 
@@ -111,8 +110,7 @@ public:
     return hasReturned ? status : fail(std::move(status));
   }
 
-  /// Does the same for a failure in a step. If ranks may have diverged, the
-  /// failure says where each one is.
+  /// The same in a step; if ranks may have diverged, says where each one is.
   Status failInStep(Status status);
 
   trace::Recorder &recorder() { return observer.recorder(); }

@@ -14,8 +14,7 @@ using namespace ddphook;
 /// Disjoint sets of ranks.
 using RankSets = std::vector<std::vector<int>>;
 
-/// Returns the ranks of one set that share a node, node by node, in the order
-/// in which nodes first appear.
+/// Splits a set into the ranks of each node, as nodes first appear.
 static RankSets splitByNode(const std::vector<int> &ranks,
                             const std::vector<NodeIdentity> &nodes) {
   std::map<std::string, size_t> numbers;

@@ -21,8 +21,7 @@
 using namespace ddphook;
 
 static const char keyPrefix[] = "ddphook/";
-/// How long each wait in the host's store takes, so that this thread can log
-/// that it waits.
+/// Each wait in the host's store is this long, so that this thread can log.
 static constexpr double patienceSeconds = 1;
 /// The largest size of a value. Addresses that do not fit are omitted.
 static constexpr size_t capacity = 1024;

@@ -16,8 +16,7 @@
 
 namespace ddphook {
 
-/// Returns this rank's settings that must agree, as a text for
-/// compareSettings().
+/// Returns the settings that must agree, as a text for compareSettings().
 std::string printSettings(const Bootstrap &place,
                           const ddphook_backend_t &backend);
 

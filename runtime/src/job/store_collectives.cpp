@@ -68,8 +68,7 @@ Status StoreCollectives::gather(const std::string &what,
   return status;
 }
 
-/// When this exchange is complete, all ranks have entered it, so all have read
-/// the previous one.
+/// When this exchange is complete, all ranks have read the previous one.
 void StoreCollectives::eraseOld() {
   if (rank != 0 || number == 0)
     return;

@@ -15,8 +15,7 @@
 
 namespace ddphook {
 
-/// One rank's side of a sequence of exchanges. All ranks make the same calls in
-/// the same order.
+/// One rank's side of exchanges that all ranks make in the same order.
 class StoreCollectives {
 public:
   /// `prefix` separates its keys from those of others. With `tellsWaits` this

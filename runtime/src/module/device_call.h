@@ -68,8 +68,7 @@ public:
   template <typename T>
   void see(const T &) {}
 
-  /// True if the arrays that were seen have elements that are assigned to this
-  /// rank.
+  /// True if the arrays have elements that are assigned to this rank.
   bool hasElements() const {
     return elements != 0 && (list < 0 || module.matricesOf(list, product));
   }
@@ -128,8 +127,7 @@ private:
   bool hasOptional = false, lacksOptional = false;
 };
 
-/// Returns true if function `call` may run now with these arguments; otherwise
-/// fails the step.
+/// True if `call` may run now with these arguments; otherwise fails the step.
 template <typename... Arguments>
 bool checkCall(ddphook_module &module, const char *call,
                const Arguments &...arguments) {
@@ -144,8 +142,7 @@ bool checkCall(ddphook_module &module, const char *call,
   return false;
 }
 
-/// Checks the arguments of `call`, and runs the device's function with the
-/// device's counterparts of them.
+/// Checks the arguments, and calls the function with the device's objects.
 template <typename... Parameters, typename... Arguments>
 void callDevice(ddphook_module &module, const char *call,
                 ddphook_status_t (*ddphook_backend_t::*function)(

@@ -89,8 +89,7 @@ static Status prepare(ddphook_module &module, Context &context) {
   return initialiseStates(module);
 }
 
-/// Returns the first rank whose report shows a plan that differs from rank 0's;
-/// 0 if there is none.
+/// Returns the first rank whose plan differs from rank 0's, or 0.
 static size_t findOdd(const std::vector<std::string> &reports) {
   for (size_t rank = 1; rank < reports.size(); ++rank)
     if (reports[rank] != reports[0])
@@ -98,8 +97,7 @@ static size_t findOdd(const std::vector<std::string> &reports) {
   return 0;
 }
 
-/// Exchanges with all ranks whether preparing the module succeeded, and
-/// compares their plans.
+/// Exchanges whether preparing the module succeeded, and compares the plans.
 static Status comparePlans(const ddphook_module &module, Context &context,
                            const Status &prepared) {
   const ddphook_compiled_module_t *compiled = module.compiled;

@@ -70,8 +70,7 @@ public:
     return expectKeys(keys);
   }
 
-  /// Returns the value of a key that expectKeys() or has() has checked; valid
-  /// as long as this object is.
+  /// Returns the value of a checked key; valid as long as this object is.
   Reader operator[](const char *key) const {
     return Reader(*json.find(key), *this, key, 0);
   }
@@ -162,8 +161,7 @@ std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
 /// Reads a list of non-empty names.
 std::vector<std::string> readNames(const Reader &at);
 
-/// Reads a state's name, type, shapes, role, method and placement. Returns its
-/// bytes.
+/// Reads a state's name, type, shapes, role and so on; returns its bytes.
 int64_t readDescription(const Reader &at, PlanState *state);
 
 /// Checks that no two states have the same role for a gradient.

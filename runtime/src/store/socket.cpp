@@ -202,8 +202,7 @@ Status ddphook::listenAt(const sockaddr *address, socklen_t size,
                          FileDescriptor *result, int *reason) {
   FileDescriptor fd = openSocket(address->sa_family);
   int on = 1, off = 0;
-  // A job that restarts at once must not fail because of its predecessor's
-  // closed connections.
+  // The predecessor's closed connections must not keep the port.
   if (fd.isValid())
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address->sa_family == AF_INET6)
@@ -280,8 +279,7 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   }
 }
 
-/// The kernel counts the segments that a connection receives, including those
-/// without data.
+/// The kernel counts received segments, including those without data.
 Status Silence::look(int socket, Clock::time_point now) {
   constexpr std::chrono::milliseconds pause(lookMs);
   const Clock::duration passed =

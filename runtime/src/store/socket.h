@@ -57,8 +57,7 @@ bool isLoopbackAddress(const std::string &address);
 /// Returns this machine's loopback address: 127.0.0.1, or ::1 without IPv4.
 std::string loopbackAddress();
 
-/// Returns true if `address` is an address of this machine, or a name that has
-/// only such addresses.
+/// True if `address` is this machine's, or a name with only such addresses.
 bool isOwnAddress(const std::string &address);
 
 /// Returns the numeric addresses at which other machines may reach this one,

@@ -30,8 +30,7 @@ struct StoreConnection {
   /// Appends some of the received bytes to `input`. Returns false at the end;
   /// errno says why and is 0 if the other end closed the connection.
   bool receive();
-  /// Passes to the system as much as it accepts now. Returns false if the
-  /// connection is broken; errno says why.
+  /// Sends what the system accepts now. False if broken; errno says why.
   bool flush();
 
   FileDescriptor socket;

@@ -16,8 +16,7 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// The least time for an answer. Even an expired deadline means "look once",
-/// not "do not look".
+/// The least time for an answer: an expired deadline means "look once".
 static constexpr double lookSeconds = 0.5;
 /// How long a rank that cannot send waits for the reason.
 static constexpr double newsSeconds = 0.1;
@@ -84,8 +83,7 @@ TcpStore::~TcpStore() {
     receiver.join();
 }
 
-/// Sends a frame. IO_ERROR if the connection has broken; the receiving thread
-/// then ends.
+/// Sends a frame. IO_ERROR: the connection broke; the receiving thread ends.
 Status TcpStore::sendFrame(const std::string &frame, const Deadline &deadline) {
   Status status;
   {

@@ -16,8 +16,7 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long an address may at first take to answer as a store before the next
-/// one is tried, and how long at most.
+/// How long an address may at first, and at most, take to answer as a store.
 static constexpr double firstPatience = 2, longestPatience = 8;
 
 /// Receives the answer to the Hello; `token` comes with a welcome.

@@ -112,8 +112,7 @@ std::string trace::toPrometheus(int rank,
                                 const std::map<int64_t, MetricsSample> &samples,
                                 int context) {
   std::string text;
-  // All values of a metric must be contiguous. An optional metric without
-  // values is left out.
+  // All values of a metric must be contiguous; one without values is left out.
   auto addMetric = [&](const char *name, const char *type, const char *help,
                        bool isOptional, const auto &addValues) {
     const std::string metric = std::string("ddphook_") + name;
@@ -205,8 +204,7 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
   context = newContext;
 }
 
-/// Appends a line completely or not at all; the first line of a run replaces
-/// the file's contents.
+/// Appends a whole line or none; a run's first line replaces the contents.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const NoWriteSignals noSignals;

@@ -24,8 +24,7 @@ static constexpr int clockQuestions = 32;
 
 static void warn(const std::string &text) { log(LogLevel::Warn, text); }
 
-/// Returns how many contexts of this process have used `file`: each context of
-/// a program gets a separate file.
+/// Returns how many contexts of the process have used `file`; each has its own.
 static int countUse(const std::string &file) {
   static std::mutex mutex;
   static std::map<std::string, int> uses;

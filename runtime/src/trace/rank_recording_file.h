@@ -66,8 +66,7 @@ private:
 Status readPartFile(const std::string &path, NamedBy namedBy,
                     PartContents *contents);
 
-/// Returns the run of the part at `path`, a name that the runtime chose; empty
-/// if there is no readable part.
+/// Returns the run of the part that the runtime named, or an empty text.
 std::string runOfPart(const std::string &path);
 
 /// Writes the result of another process's pack() as a file of a part.

@@ -36,8 +36,7 @@ public:
 
   const std::vector<void *> &areas() const { return places; }
 
-  /// Start sending `size` bytes of an area, or receiving them there; no-ops if
-  /// `size` is 0.
+  /// Start sending or receiving `size` bytes of an area, if it is not 0.
   void send(uint32_t operation, int to, const void *begin, int64_t size) {
     if (size == 0)
       return;

@@ -73,8 +73,7 @@ public:
   /// See GlooDevice::abort().
   virtual void abort() = 0;
 
-  /// Closes all connections; peers that wait for this rank fail. Must not run
-  /// during another call.
+  /// Closes all connections: waiting peers fail. Not during another call.
   virtual void close() = 0;
 };
 

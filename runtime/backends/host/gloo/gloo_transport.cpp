@@ -24,8 +24,7 @@ using namespace ddphook::host;
 
 namespace {
 
-/// A pair that only indicates that a rank is connected, which is all that
-/// algorithms on unbound buffers need.
+/// Only says that a rank is connected: algorithms on unbound buffers ask this.
 class Connected final : public ::gloo::transport::Pair {
 public:
   const ::gloo::transport::Address &address() const override { refuse(); }

@@ -207,8 +207,7 @@ Status ShmMembership::getFrom(int peer, Store &store, const std::string &key,
   return place.getFrom(peer, store, key, deadline, timeoutSeconds, text);
 }
 
-/// Every rank waits for every other rank's success, so that all fail if one
-/// does.
+/// Every rank waits for every other rank's success: if one fails, all do.
 Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   Status own;
   std::string address, text;
