@@ -198,9 +198,8 @@ private:
 
 } // namespace
 
-/// Returns the bits of `value` in a binary 16-bit format, without overflow
-/// handling: normal numbers from Box–Muller on 53 bits are below 9 in
-/// magnitude.
+/// Returns the bits of `value` in a 16-bit format. It cannot overflow: normal
+/// numbers from Box–Muller on 53 bits are below 9 in magnitude.
 static uint16_t encodeHalf(double value, int mantissaBits, int minExponent) {
   if (value == 0)
     return 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces and whole hooks of all ranks, over each transport of the host,
-// next to copies that all ranks make at once; and the host's time to start a
-// collective.
+// next to copies that all ranks make at once; and the time to start one.
 
 #include "powersgd.h"
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The work of hooks without their collectives, in a group of one: the functions
-// of a backend, as compiled code calls them, next to the best copy of as many
-// bytes, which is the limit.
+// The work of hooks without their collectives: the functions of a backend, as
+// compiled code calls them, next to the limit, a copy of as many bytes.
 
 #include "bench.h"
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Benchmarks of the runtime: `sweep` for the user's machines and networks. All
-// other subcommands verify their results, then measure them against named
-// baselines of the same run.
+// other subcommands verify their results, then measure them against baselines.
 
 #include "bench.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Members of bench.h: a rank, its memory and its process group, and the loop
-// over works.
+// Members of bench.h: a rank, its memory and group, and the loop over works.
 
 #include "bench.h"
 

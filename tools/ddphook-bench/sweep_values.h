@@ -2,8 +2,7 @@
 //
 // The inputs of a sweep's all-reduces and their expected results: small
 // integers, which neither the order of additions nor the wire type can round.
-// So every difference is an error. Other tests check that roundings are
-// PyTorch's.
+// So every difference is an error.
 
 #pragma once
 

@@ -40,9 +40,8 @@ struct ddphook_matrices {
 
 namespace ddphook::host {
 
-/// Which started collectives run concurrently with the program, on a separate
-/// thread: those of groups that span machines, all, or none. The others run on
-/// the thread that starts them.
+/// Which started collectives run on a thread of their own: those of groups that
+/// span machines, all, or none.
 enum class AsyncProgress { Auto, Always, Never };
 
 /// The functions of the table, which pass failures and exceptions to HostCall.

@@ -107,9 +107,8 @@ void *MatrixList::scratchOf(int slot) const {
 namespace {
 
 /// Cuts a sequence of items into parts of about equal work. The same fraction
-/// of two sequences ends up in the same fraction of their parts, so that a
-/// thread finds what it left in its caches in another pass. With one thread
-/// there is one part.
+/// of two sequences is the same fraction of their parts, so that a thread finds
+/// in its caches what another pass left. One thread has one part.
 class Cutter {
 public:
   /// Threads differ in speed; several parts each let them finish together.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory of a chunk holds one piece for each rank, contiguously, or the one
-// piece that all ranks need.
+// A chunk's memory holds each rank's piece, or the one that all ranks need.
 
 #include "pieces.h"
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Floating-point sums depend on the order of additions. Every transport adds in
-// the order of Gloo's ring, which docs/parity.md specifies. The order depends
-// on the element's index and the size of the whole collective, not on the rank
-// that adds.
+// the order of Gloo's ring, which docs/parity.md specifies. It depends on the
+// element's index and the collective's size, not on who adds.
 
 #pragma once
 

@@ -3,8 +3,7 @@
 // The bits depend on every rounding, so single-precision arithmetic is spelled
 // out: each fma is one, nothing else may be contracted into one (this file is
 // compiled with -ffp-contract=off), and logarithm, sine and cosine are the
-// polynomials of PyTorch's vector kernels. For double precision both use the C
-// library.
+// polynomials of PyTorch's vector kernels. For f64 both use the C library.
 
 #include "base/random.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Makes statuses and names their codes. The thread-local last error lives in
-// c_api.cpp.
+// Makes statuses and names their codes. c_api.cpp has the last error.
 
 #include "base/status.h"
 

@@ -38,8 +38,7 @@ std::string formatText(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
 /// Success, or a code with one line that says why. Messages start lower case
-/// and end without a period. Nothing here throws: a failure can always be
-/// reported and passed on.
+/// and end without a period. Nothing here throws.
 class [[nodiscard]] Status {
 public:
   Status() = default;

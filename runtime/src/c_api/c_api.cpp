@@ -446,8 +446,7 @@ void ddphook_rt_measure_entries(ddphook_module_t *module, int32_t bucket,
 }
 
 // All functions that only pass their arguments to the device. One whose roles
-// differ from compiled.h does not compile, because C functions have no
-// overloads.
+// differ from compiled.h would be an overload in C, and does not compile.
 #define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
 #define DDPHOOK_ARGUMENT(role_, name)                                          \
   role::role_ { name, #name }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// File names, the manifest's JSON, and the metadata of ranks' files. The keys
-// in the description of states are those of the plan's states, except for those
-// that loading does not need.
+// File names, the manifest's JSON, and the metadata of ranks' files. The
+// description of states has those keys of the plan's that loading needs.
 
 #include "checkpoint/checkpoint_files.h"
 

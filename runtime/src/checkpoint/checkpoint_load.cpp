@@ -3,8 +3,7 @@
 // Rank 0 reads the manifest and sends it to all, so only its machine needs it.
 // Every rank reads its file into an image of its states. States change only
 // when all images are whole and agree. Every byte that is used passes once
-// through a checksum. If the buckets are those of the module that saved, a
-// state is one run of bytes.
+// through a checksum. With the buckets of the save, a state is one run.
 
 #include "base/log.h"
 #include "base/random.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes a file that appears under its name only when all of it is on disk. The
-// caller provides the contents.
+// Writes a file that appears under its name only when all of it is on disk.
 
 #pragma once
 

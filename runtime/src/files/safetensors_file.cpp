@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Opens, reads and writes the files; safetensors_header.cpp checks their
-// contents.
+// Opens, reads and writes the files; safetensors_header.cpp checks them.
 
 #include "files/safetensors.h"
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A machine has addresses that mean another machine elsewhere, such as that of
-// a container bridge, which has the same number on all machines. So a rank
-// skips addresses that are its own and tries the others. The secret proves that
-// it has reached rank 0.
+// a container bridge. So a rank tries only addresses that are not its own, and
+// the secret proves that it has reached rank 0.
 
 #include "job/rendezvous.h"
 

@@ -3,8 +3,7 @@
 // Ranks with different settings would wait for each other until the deadline
 // and then blame each other. The handshake compares the ABI version, the world
 // size, the run id and the secret, and loading a module compares plans. This
-// file compares all other settings that must agree; docs/environment.md lists
-// them.
+// compares all others, which docs/environment.md lists.
 
 #pragma once
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Passes calls from compiled code to the same function of a backend: checks
-// arguments by their roles in functions.inc, and replaces numbers of the plan
-// by the device's objects.
+// Passes calls from compiled code to a backend: checks arguments by their roles
+// in functions.inc, and replaces the plan's numbers by the device's objects.
 
 #pragma once
 

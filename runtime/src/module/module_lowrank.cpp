@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The parts of low-rank compression besides the device's functions: matrix
-// lists, which are prepared when the module is loaded, and the random numbers
-// with which factors start.
+// Low-rank compression without the device's functions: matrix lists, prepared
+// when the module is loaded, and the random numbers of factors.
 
 #include "module/module.h"
 

@@ -193,8 +193,7 @@ struct Plan {
 uint64_t hashPlan(std::string_view text);
 
 /// Parses a plan. UNSUPPORTED: made for another ABI version. DATA_LOSS:
-/// anything else is wrong with it; the message starts with the path of the
-/// error.
+/// anything else is wrong; the message starts with the path.
 Status parsePlan(std::string_view text, Plan *plan);
 
 /// Describes the first difference of two plans in one line: its path and both

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds the first difference of two plans in the order of their text, so that
-// all ranks name the same one.
+// Finds the first difference of two plans, the same one on all ranks.
 
 #include "plan/plan.h"
 

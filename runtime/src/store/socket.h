@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parts of TCP that ranks need to connect: they listen, connect, send and
-// receive whole buffers until a deadline or an interrupt. Collectives do not
-// use these functions.
+// receive whole buffers until a deadline or an interrupt. Not for collectives.
 
 #pragma once
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A connection of StoreServer with its pending input and output. It interprets
-// nothing.
+// A connection of StoreServer with its pending input and output.
 
 #pragma once
 

@@ -28,9 +28,8 @@
 
 namespace ddphook {
 
-/// Values that no rank asks the store for. Rank 0's process takes them from its
-/// server, even when the job has failed and its own connection is gone.
-/// Thread-safe.
+/// Values that rank 0's process takes from its server, even when the job has
+/// failed and its own connection is gone. Thread-safe.
 class Mailbox {
 public:
   /// The most bytes that all values together may have.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See clock.h. The estimate is that of Cristian, "Probabilistic clock
-// synchronization", 1989.
+// The estimate is Cristian's, "Probabilistic clock synchronization", 1989.
 
 #include "trace/clock.h"
 

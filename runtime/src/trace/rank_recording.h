@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory of a rank's rings, event names and progress. A file may follow it
-// (rank_recording_file.h).
+// The memory of a rank's rings, event names and progress.
 
 #pragma once
 

@@ -123,9 +123,8 @@ void reduceInChunks(ChunkBuffers &rooms, GlooTransport &transport,
                     uint32_t operation, const CollectiveDesc &desc,
                     const void *in, void *out);
 
-/// Does the same in place, in order, in pieces of pieceElements(). The
-/// reduction has an encoding, not affine codes, or none, and then the bits of a
-/// ring.
+/// Does the same in place, in order, in pieces of pieceElements(). Without
+/// affine codes; without an encoding, with a ring's bits.
 void reduceInPieces(ChunkBuffers &rooms, GlooTransport &transport,
                     uint32_t operation, const CollectiveDesc &desc, void *array,
                     const PieceCalls &calls);

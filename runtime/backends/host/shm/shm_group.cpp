@@ -101,9 +101,8 @@ private:
 
   /// Shared caches answer within about 40 ns, others after more than 100.
   static constexpr Clock::duration kFar = std::chrono::nanoseconds(75);
-  /// The number of samples of which a quarter must be long. Short samples prove
-  /// little, since a prefetcher may have fetched the line; isolated long
-  /// samples are interruptions.
+  /// The number of samples of which a quarter must be long. A prefetcher may
+  /// make a sample short, an interruption makes it long.
   static constexpr int kWindow = 32;
 
   struct Peer {
