@@ -87,12 +87,11 @@ static std::string describe(const json &trace) {
                      "events", "total ms", "mean us", "most us", "of steps",
                      "waiting ms", "name");
   for (const auto &[key, sum] : rows)
-    text += formatText("%-11s %9" PRId64
-                       " %11.3f %10.1f %10.1f %7.1f%% %11.3f  %.200s\n",
-                       key.first.c_str(), sum.count, sum.total / 1e3,
-                       sum.total / static_cast<double>(sum.count), sum.most,
-                       all > 0 ? 100 * sum.total / all : 0, sum.waited / 1e3,
-                       key.second.c_str());
+    text += formatText(
+        "%-11s %9" PRId64 " %11.3f %10.1f %10.1f %7.1f%% %11.3f  %.200s\n",
+        key.first.c_str(), sum.count, sum.total / 1e3, sum.total / sum.count,
+        sum.most, all > 0 ? 100 * sum.total / all : 0, sum.waited / 1e3,
+        key.second.c_str());
   for (const json &rank : about.at("ranks"))
     if (const int64_t lost = rank.at("events_lost"))
       text += concat("rank ", rank.at("rank").get<int>(), ": ", lost,

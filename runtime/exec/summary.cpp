@@ -37,8 +37,7 @@ double StepTimes::median() const {
 static std::string printRatio(uint64_t before, uint64_t after) {
   if (after == 0)
     return before == 0 ? "1.00" : "infinite";
-  return formatText("%.2f",
-                    static_cast<double>(before) / static_cast<double>(after));
+  return formatText("%.2f", static_cast<double>(before) / after);
 }
 
 static std::string describeWire(const ddphook_stats_t &stats) {
@@ -85,8 +84,7 @@ std::string ddphook::describeRun(const Summary &summary) {
   text += begin + "wire: " + describeWire(summary.figures.stats) + "\n";
   if (signature.stateCount > 0)
     text += concat(begin, "states: ", signature.stateCount, " of ",
-                   printBytes(static_cast<double>(signature.stateBytes)),
-                   " a rank\n");
+                   printBytes(signature.stateBytes), " a rank\n");
   for (const PlannedFiles &planned :
        planFiles(options, signature, summary.worldSize)) {
     const bool isCheckpoint = !planned.makesRoom;

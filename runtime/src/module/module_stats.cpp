@@ -11,6 +11,7 @@
 #include "module/device_call.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -275,12 +276,9 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   if ((iteration - first) % frequency != 0)
     return;
   const NoWriteSignals noSignals;
-  std::fprintf(
-      stderr,
-      "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
-      "(rate %.2f)\n",
-      plan.buckets[bucket].name.c_str(), static_cast<long long>(iteration),
-      static_cast<long long>(before), static_cast<long long>(after),
-      after > 0 ? static_cast<double>(before) / static_cast<double>(after)
-                : 0.0);
+  std::fprintf(stderr,
+               "ddphook: bucket %s, iteration %" PRId64 ": %" PRId64
+               " elements sent as %" PRId64 " (rate %.2f)\n",
+               plan.buckets[bucket].name.c_str(), iteration, before, after,
+               after > 0 ? static_cast<double>(before) / after : 0.0);
 }
