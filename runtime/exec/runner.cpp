@@ -330,8 +330,7 @@ static Status checkFiles(const Job &job, const Bootstrap &place) {
 static Status prepare(Job &job, const Bootstrap &place) {
   const RunOptions &options = job.options;
   if (place.isLaunched && options.ranks && *options.ranks != place.worldSize)
-    return Status(
-        DDPHOOK_INVALID_ARGUMENT,
+    return invalid(
         concat("expected --ranks to be the world size of the launched job, ",
                place.worldSize, ", but got ", *options.ranks));
   job.worldSize =

@@ -416,8 +416,7 @@ Status Loader::readPlain() {
     }
     if (!fits(*tensor, state)) {
       const TensorView expected = stateTensor(state);
-      return error(
-          DDPHOOK_INVALID_ARGUMENT,
+      return invalid(
           "'%s', tensor '%s': expected %s %s, but got %s %s", path.c_str(),
           state.name.c_str(), tensorTypeName(expected.type),
           printShape(expected.shape).c_str(), tensorTypeName(tensor->type),

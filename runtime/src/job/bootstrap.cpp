@@ -261,8 +261,7 @@ static Status checkOptions(const ddphook_options_t &options) {
     return invalid("expected options.local_rank to be at least 0, but got %d",
                    options.local_rank);
   if (options.master_port < 0 || options.master_port > 65535)
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
+    return invalid(
         "expected options.master_port to be from 0 to 65535, but got %d",
         options.master_port);
   return Status::ok();
@@ -271,8 +270,7 @@ static Status checkOptions(const ddphook_options_t &options) {
 static Status checkHostStore(const ddphook_options_t &options) {
   const ddphook_store_t &store = *options.store;
   if (store.struct_size < sizeof(store))
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
+    return invalid(
         "expected options.store->struct_size to be at least %zu, but got %zu",
         sizeof(store), store.struct_size);
   if (!store.set || !store.get)
