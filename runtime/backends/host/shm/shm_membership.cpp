@@ -15,7 +15,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -54,11 +54,6 @@ bool PeerMonitor::hasDied(int rank) const {
   int file = files[rank];
   pollfd request{file, POLLIN, 0};
   return file >= 0 && poll(&request, 1, 0) > 0;
-}
-
-static void sleepMicroseconds(long microseconds) {
-  timespec time{0, microseconds * 1000};
-  nanosleep(&time, nullptr);
 }
 
 ShmMembership::~ShmMembership() {
@@ -169,11 +164,9 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
     if (deadline.expired())
       return reached() || fail(place.lateness(peer, timeoutSeconds));
     // Poll long waits less often, at a cost of about 1 % of the wait.
-    const long waited =
-        static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
-                              Deadline::Clock::now() - start)
-                              .count());
-    sleepMicroseconds(std::clamp(waited / 100, 50L, 1000L));
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(
+        (Deadline::Clock::now() - start) / 100, std::chrono::microseconds(50),
+        std::chrono::milliseconds(1)));
   }
 }
 
