@@ -16,7 +16,6 @@
 using namespace ddphook;
 using namespace ddphook::bench;
 
-static constexpr uint64_t kAlignment = 256;
 static constexpr int kRepetitions = 5;
 /// On a device of its own, calls are repeated for this time in one sample,
 /// because one is shorter than the launch and the wait; but no more calls than
@@ -30,57 +29,32 @@ double bench::now() {
       .count();
 }
 
-Array::~Array() {
-  if (memory)
-    context.backend().memory_free(context.device(), memory, bytes);
-}
-
-Status Array::allocate(int64_t size) {
-  bytes = static_cast<uint64_t>(size);
-  return context.call(&ddphook_backend_t::memory_alloc, bytes, kAlignment,
-                      &memory);
-}
-
 Status Array::write(const void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_write, memory, host, size);
+  return context.call(&ddphook_backend_t::memory_write, as<>(), host, size);
 }
 
 Status Array::read(void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_read, host, memory, size);
-}
-
-Group::~Group() {
-  if (communicator)
-    context.backend().communicator_destroy(context.device(), communicator);
+  return context.call(&ddphook_backend_t::memory_read, host, as<>(), size);
 }
 
 Status Group::join(const std::string &key, bool isOneMachine,
                    int64_t maxBytes) {
   DDPHOOK_TRY(word.allocate(8));
-  const std::string proofKey = context.proofKey(key);
-  std::vector<int32_t> ranks(static_cast<size_t>(context.worldSize()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  ddphook_communicator_config_t config = {};
-  config.struct_size = sizeof(config);
-  config.size = context.worldSize();
-  config.rank = context.rank();
-  config.world_ranks = ranks.data();
-  config.one_machine = isOneMachine;
+  GroupMembers members;
+  members.ranks.resize(context.worldSize());
+  std::iota(members.ranks.begin(), members.ranks.end(), 0);
+  members.index = context.rank();
+  members.isOneMachine = isOneMachine;
   // The barrier's word is a collective, too.
-  config.max_wire_bytes = static_cast<uint64_t>(std::max<int64_t>(maxBytes, 8));
-  config.max_encoded_bytes = config.max_wire_bytes;
-  config.store = &context.storeTable();
-  config.key = key.c_str();
-  config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
-  config.proof_key_size = proofKey.size();
-  return context.call(&ddphook_backend_t::communicator_create, &config,
-                      &communicator);
+  const uint64_t most = std::max<int64_t>(maxBytes, 8);
+  return communicator.join(context, members, "the process group", key,
+                           {most, most, /*gathered=*/0});
 }
 
 Status Group::run(const ddphook_collective_t &operation, const void *in,
                   void *out) {
-  return context.call(&ddphook_backend_t::collective, communicator, &operation,
-                      in, out, /*ticket=*/nullptr);
+  return context.call(&ddphook_backend_t::collective, communicator.get(),
+                      &operation, in, out, /*ticket=*/nullptr);
 }
 
 Status Group::barrier() {
