@@ -111,8 +111,8 @@ static Status summarize(const std::string &path, std::string *text) {
   try {
     *text = describe(json::parse(file));
   } catch (const json::exception &exception) {
-    return error(DDPHOOK_DATA_LOSS, "'%s' is not a ddphook trace: %s",
-                 path.c_str(), exception.what());
+    return dataLoss("'%s' is not a ddphook trace: %s", path.c_str(),
+                    exception.what());
   }
   return Status::ok();
 }

@@ -81,9 +81,8 @@ static Status checkBooleans(const void *data, uint64_t count,
       std::find_if(bytes, bytes + count, [](uint8_t b) { return b > 1; });
   if (bad == bytes + count)
     return Status::ok();
-  return Status(DDPHOOK_DATA_LOSS,
-                concat(where, ": expected booleans to be 0 or 1, but got ",
-                       *bad, " at element ", bad - bytes));
+  return dataLoss(concat(where, ": expected booleans to be 0 or 1, but got ",
+                         *bad, " at element ", bad - bytes));
 }
 
 Status StepBuffers::readArguments(const std::string &path) {

@@ -178,5 +178,5 @@ int main(int argc, char **argv) {
     }
   return report.allRight()
              ? 0
-             : fail(Status(DDPHOOK_INTERNAL, "a result is wrong, see above"));
+             : fail(internalError("a result is wrong, see above"));
 }

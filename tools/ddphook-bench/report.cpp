@@ -130,7 +130,7 @@ Status Report::load() {
   std::ifstream file("/proc/self/fd/" + std::to_string(exchange));
   Json written = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (written.is_discarded())
-    return error(DDPHOOK_INTERNAL, "expected results, but got none");
+    return internalError("expected results, but got none");
   root = std::move(written);
   return Status::ok();
 }

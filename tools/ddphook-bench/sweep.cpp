@@ -435,8 +435,8 @@ Status SweepRank::run(const Bootstrap &place,
   if (!options.json.empty())
     DDPHOOK_TRY(save(json, result.dump(2) + "\n"));
   if (!result["wrong"].is_null() && result["wrong"] != 0)
-    return error(DDPHOOK_DATA_LOSS, "expected no wrong elements, but got %s",
-                 wrongText(result["wrong"]).c_str());
+    return dataLoss("expected no wrong elements, but got %s",
+                    wrongText(result["wrong"]).c_str());
   return Status::ok();
 }
 

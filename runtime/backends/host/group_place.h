@@ -38,8 +38,8 @@ struct GroupPlace {
   }
   /// The failure of a wait of `seconds` seconds for rank `number` of the group.
   Status lateness(int number, double seconds) const {
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not arrive within %g s",
-                 nameOf(number).c_str(), seconds);
+    return deadlineExceeded("%s did not arrive within %g s",
+                            nameOf(number).c_str(), seconds);
   }
   /// Gets the value that rank `number` of the group sets, until `deadline`.
   Status getFrom(int number, Store &store, const std::string &key,

@@ -72,9 +72,8 @@ public:
     copyBytes(host, memory, static_cast<int64_t>(bytes));
   }
   Status setStream(void *stream) {
-    return stream
-               ? error(DDPHOOK_UNSUPPORTED, "the host backend has no streams")
-               : Status::ok();
+    return stream ? unsupported("the host backend has no streams")
+                  : Status::ok();
   }
 
   void copy(const void *in, void *out, int64_t bytes) {
@@ -129,9 +128,8 @@ public:
                  int64_t count) {
     if (addEntries(entries, parts, keep, static_cast<float *>(out), count))
       return Status::ok();
-    return Status(DDPHOOK_DATA_LOSS,
-                  concat("expected ascending indices below ", count,
-                         " for a rank's largest elements, but got others"));
+    return dataLoss(concat("expected ascending indices below ", count,
+                           " for a rank's largest elements, but got others"));
   }
   void isFinite(const void *in, int64_t count, int32_t dtype, int32_t *result);
   void sumSquares(const void *in, int64_t count, int32_t dtype, double *result);
@@ -296,15 +294,15 @@ static Status parseOptions(const std::string &text, AsyncProgress *progress) {
 
 Status HostDevice::open(const ddphook_device_config_t &config) {
   if (const char *set = missingInstructionSet())
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the host backend was built for processors with %s, which "
-                 "this one lacks; with -DDDPHOOK_INSTRUCTION_SETS=ALL it needs "
-                 "no more than SSE4 on x86-64",
-                 set);
+    return unsupported(
+        "the host backend was built for processors with %s, which "
+        "this one lacks; with -DDDPHOOK_INSTRUCTION_SETS=ALL it needs "
+        "no more than SSE4 on x86-64",
+        set);
   if (config.allocator)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the host backend cannot use options.allocator, which is for "
-                 "memory of a device; leave it null");
+    return unsupported(
+        "the host backend cannot use options.allocator, which is for "
+        "memory of a device; leave it null");
   DDPHOOK_TRY(parseTransport(config.transport, &transport));
   DDPHOOK_TRY(
       parseOptions(config.options ? config.options : "", &asyncProgress));

@@ -68,8 +68,7 @@ Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
 Status HostCommunicator::runInPieces(const CollectiveDesc &desc, void *array,
                                      void *error, PieceFlow &flow) {
   if (!gloo)
-    return ddphook::error(DDPHOOK_INTERNAL,
-                          "expected ranks of several machines, but got a group "
-                          "without a network");
+    return internalError("expected ranks of several machines, but got a group "
+                         "without a network");
   return place.withGroup(gloo->runInPieces(desc, array, error, flow));
 }

@@ -187,9 +187,8 @@ inline Status checkCollective(const ddphook_collective_t &operation,
         ranks, " ranks, but got ", operation.count));
   if (*kind == CollectiveKind::Broadcast &&
       (operation.root < 0 || operation.root >= ranks))
-    return Status(DDPHOOK_INVALID_ARGUMENT,
-                  concat("expected the root of a broadcast to be one of ",
-                         ranks, " ranks, but got ", operation.root));
+    return invalid(concat("expected the root of a broadcast to be one of ",
+                          ranks, " ranks, but got ", operation.root));
   if (!operation.part_ends)
     return Status::ok();
   if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
@@ -214,8 +213,7 @@ inline Status checkCollective(const ddphook_collective_t &operation,
 inline Status checkKept(int64_t keep, int64_t count) {
   if (keep <= count && count <= std::numeric_limits<int32_t>::max())
     return Status::ok();
-  return Status(
-      DDPHOOK_INVALID_ARGUMENT,
+  return invalid(
       concat("expected to keep some of fewer than 2^31 elements, but got ",
              keep, " of ", count));
 }

@@ -58,24 +58,30 @@ std::string ddphook::formatText(const char *format, ...) {
   return text;
 }
 
+static Status makeFailure(ddphook_status_t code, const char *format,
+                          va_list arguments) {
+  return withoutExceptions(
+      [&] { return Status(code, formatList(format, arguments)); });
+}
+
 Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  Status status = withoutExceptions(
-      [&] { return Status(code, formatList(format, arguments)); });
+  Status status = makeFailure(code, format, arguments);
   va_end(arguments);
   return status;
 }
 
-Status ddphook::invalid(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  Status status = withoutExceptions([&] {
-    return Status(DDPHOOK_INVALID_ARGUMENT, formatList(format, arguments));
-  });
-  va_end(arguments);
-  return status;
-}
+#define DDPHOOK_FAILURE(name, CODE)                                            \
+  Status ddphook::name(const char *format, ...) {                              \
+    va_list arguments;                                                         \
+    va_start(arguments, format);                                               \
+    Status status = makeFailure(DDPHOOK_##CODE, format, arguments);            \
+    va_end(arguments);                                                         \
+    return status;                                                             \
+  }
+DDPHOOK_FAILURES(DDPHOOK_FAILURE)
+#undef DDPHOOK_FAILURE
 
 /// Returns RESOURCE_EXHAUSTED if the process or the machine reached a limit.
 static ddphook_status_t codeOf(int errorNumber) {

@@ -66,11 +66,23 @@ private:
 /// below, it never throws.
 Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/// The same for INVALID_ARGUMENT.
-Status invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
-inline Status invalid(const std::string &message) {
-  return Status(DDPHOOK_INVALID_ARGUMENT, message);
-}
+/// The same for one code each, and for a message that needs no formatting.
+#define DDPHOOK_FAILURES(FAILURE)                                              \
+  FAILURE(invalid, INVALID_ARGUMENT)                                           \
+  FAILURE(failedPrecondition, FAILED_PRECONDITION)                             \
+  FAILURE(unsupported, UNSUPPORTED)                                            \
+  FAILURE(dataLoss, DATA_LOSS)                                                 \
+  FAILURE(badEnvironment, BAD_ENVIRONMENT)                                     \
+  FAILURE(peerLost, PEER_LOST)                                                 \
+  FAILURE(deadlineExceeded, DEADLINE_EXCEEDED)                                 \
+  FAILURE(internalError, INTERNAL)
+#define DDPHOOK_FAILURE(name, CODE)                                            \
+  Status name(const char *format, ...) __attribute__((format(printf, 1, 2)));  \
+  inline Status name(const std::string &message) {                             \
+    return Status(DDPHOOK_##CODE, message);                                    \
+  }
+DDPHOOK_FAILURES(DDPHOOK_FAILURE)
+#undef DDPHOOK_FAILURE
 
 /// Returns a failure of the operating system: the message, ": " and the text of
 /// `errorNumber`. ENOMEM, EMFILE and their like are RESOURCE_EXHAUSTED, all

@@ -42,7 +42,7 @@ static Status nullArgument(const char *name) {
 }
 
 static Status notLoaded() {
-  return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
+  return failedPrecondition("the module is not loaded");
 }
 
 /// Runs the body of a public function with a context. All ranks call it: see

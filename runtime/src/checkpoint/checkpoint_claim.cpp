@@ -89,10 +89,10 @@ Status CheckpointClaim::removeOther(const std::string &other) const {
   if (!isOver(other, owner))
     return ::access(other.c_str(), F_OK) != 0 && errno == ENOENT
                ? Status::ok()
-               : error(DDPHOOK_FAILED_PRECONDITION,
-                       "'%s' is being saved by %s: save to another pattern, or "
-                       "end that save by removing '%s'",
-                       path.c_str(), owner.c_str(), other.c_str());
+               : failedPrecondition(
+                     "'%s' is being saved by %s: save to another pattern, or "
+                     "end that save by removing '%s'",
+                     path.c_str(), owner.c_str(), other.c_str());
   if (::unlink(other.c_str()) != 0 && errno != ENOENT)
     return systemError(errno, "cannot remove '%s', left over from a save by %s",
                        other.c_str(), owner.c_str());
@@ -109,9 +109,8 @@ Status CheckpointClaim::withdraw(Status reason) {
   state = State::None;
   if (::unlink(claim.c_str()) == 0 || errno != ENOENT)
     return reason;
-  return error(DDPHOOK_FAILED_PRECONDITION,
-               "another job has taken over '%s', by removing '%s'",
-               path.c_str(), claim.c_str());
+  return failedPrecondition("another job has taken over '%s', by removing '%s'",
+                            path.c_str(), claim.c_str());
 }
 
 /// Writes the pending manifest to disk, and checks that it may replace the old.
@@ -123,15 +122,14 @@ Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (!status.isOk() && !isForeign(status))
     return status;
   if (now != oldText)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "another job has replaced '%s' during this save: save to "
-                 "another pattern",
-                 path.c_str());
+    return failedPrecondition(
+        "another job has replaced '%s' during this save: save to "
+        "another pattern",
+        path.c_str());
   DDPHOOK_TRY(context.failure());
   if (deadline.expired())
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "'%s' could not be written within %.3g s", claim.c_str(),
-                 context.timeoutSeconds());
+    return deadlineExceeded("'%s' could not be written within %.3g s",
+                            claim.c_str(), context.timeoutSeconds());
   return Status::ok();
 }
 

@@ -151,7 +151,7 @@ std::string ddphook::printManifest(const Manifest &manifest) {
 Status ddphook::parseManifest(const std::string &text, const std::string &path,
                               Manifest *manifest) {
   auto malformed = [&](const char *what) {
-    return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
+    return dataLoss("'%s' %s", path.c_str(), what);
   };
   Json json;
   const Json::Result parsed = Json::parse(text, &json);
@@ -165,9 +165,8 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
     return malformed("is not the manifest of a checkpoint");
   const Json *const version = json.find("version");
   if (version && version->integer != formatVersion)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "'%s': expected a checkpoint of version %d, but got %s",
-                 path.c_str(), formatVersion, version->print().c_str());
+    return unsupported("'%s': expected a checkpoint of version %d, but got %s",
+                       path.c_str(), formatVersion, version->print().c_str());
   auto hash = [&](const char *key, uint64_t *result) {
     return parseHash(value(key)->string(), result);
   };
@@ -194,8 +193,7 @@ Status ddphook::readManifestText(const std::string &path, std::string *text) {
   if (!opened.isOk())
     return file.isMissing() ? Status::ok() : opened;
   if (file.size() > maxManifestBytes || file.size() == 0)
-    return error(DDPHOOK_DATA_LOSS, "'%s' is not the manifest of a checkpoint",
-                 path.c_str());
+    return dataLoss("'%s' is not the manifest of a checkpoint", path.c_str());
   text->resize(file.size());
   return file.read(text->data(), text->size(), 0);
 }
@@ -277,17 +275,16 @@ Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
         std::pair(rankKey, std::to_string(rank))}) {
     const std::string got(lookUp(header, key));
     if (got != expected)
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected '%s' to be %s in its metadata, but got '%s'", key,
-                   expected.c_str(), got.c_str());
+      return dataLoss("expected '%s' to be %s in its metadata, but got '%s'",
+                      key, expected.c_str(), got.c_str());
   }
   *description = lookUp(header, statesKey);
   if (hashText(*description) != manifest.statesHash)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected '%s' in its metadata to have the hash %s, but got "
-                 "%s",
-                 statesKey, printHash(manifest.statesHash).c_str(),
-                 printHash(hashText(*description)).c_str());
+    return dataLoss(
+        "expected '%s' in its metadata to have the hash %s, but got "
+        "%s",
+        statesKey, printHash(manifest.statesHash).c_str(),
+        printHash(hashText(*description)).c_str());
   return Status::ok();
 }
 
@@ -298,9 +295,8 @@ Status ddphook::readChecksums(const SafetensorsHeader &header,
   for (const PlanState &state : states) {
     uint64_t checksum;
     if (!parseHash(lookUp(header, checksumPrefix + state.name), &checksum))
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected a checksum of state '%s' in its metadata",
-                   state.name.c_str());
+      return dataLoss("expected a checksum of state '%s' in its metadata",
+                      state.name.c_str());
     checksums->push_back(checksum);
   }
   return Status::ok();
@@ -357,8 +353,7 @@ Status ddphook::parseStates(std::string_view text,
                             std::vector<PlanState> *states) {
   Json json;
   if (Json::parse(text, &json) != Json::Result::Parsed)
-    return error(DDPHOOK_DATA_LOSS,
-                 "malformed description of states: it is not JSON text");
+    return dataLoss("malformed description of states: it is not JSON text");
   Status failure;
   Reader top(json, &failure, "description of states");
   states->clear();

@@ -117,7 +117,7 @@ Status Loader::checkCall() const {
   if (pattern.empty())
     return invalid("expected a pattern of file names, but got an empty one");
   if (module.isRunning())
-    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+    return failedPrecondition("an entry point is running");
   return Status::ok();
 }
 
@@ -152,10 +152,10 @@ Status Loader::findManifest() {
   DDPHOOK_TRY(parseManifest(text, manifestPath, &found));
   manifest = found;
   if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' has another world size: expected %d "
-                 "ranks, but got %d",
-                 manifestPath.c_str(), context.worldSize(), found.worldSize);
+    return failedPrecondition(
+        "the checkpoint of '%s' has another world size: expected %d "
+        "ranks, but got %d",
+        manifestPath.c_str(), context.worldSize(), found.worldSize);
   return Status::ok();
 }
 
@@ -204,13 +204,12 @@ Status Loader::openRankFile(const std::string &path,
     if (!status.isOk())
       continue;
     status = opened.isOk()
-                 ? error(DDPHOOK_DATA_LOSS,
-                         "'%s' is not rank %d's file of the checkpoint of "
-                         "'%s'%s",
-                         path.c_str(), context.rank(), manifestPath.c_str(),
-                         hasRankMetadata((*reader)->header())
-                             ? ", but of another one"
-                             : "")
+                 ? dataLoss("'%s' is not rank %d's file of the checkpoint of "
+                            "'%s'%s",
+                            path.c_str(), context.rank(), manifestPath.c_str(),
+                            hasRankMetadata((*reader)->header())
+                                ? ", but of another one"
+                                : "")
                  : opened;
   }
   return status;
@@ -229,8 +228,8 @@ Status Loader::findSaved(const SafetensorsReader &reader) {
   }
   DDPHOOK_TRY(readChecksums(header, *saved, &checksums));
   if (header.tensors.size() != saved->size())
-    return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
-                 saved->size(), header.tensors.size());
+    return dataLoss("expected %zu tensors, but got %zu", saved->size(),
+                    header.tensors.size());
   return Status::ok();
 }
 
@@ -263,21 +262,19 @@ Status Loader::readRankFile() {
     const TensorInfo *tensor = reader->find(expected.name);
     if (!tensor || tensor->type != expected.type ||
         tensor->shape != expected.shape)
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': expected a tensor '%s' of type %s and shape %s",
-                   path.c_str(), expected.name.c_str(),
-                   tensorTypeName(expected.type),
-                   printShape(expected.shape).c_str());
+      return dataLoss("'%s': expected a tensor '%s' of type %s and shape %s",
+                      path.c_str(), expected.name.c_str(),
+                      tensorTypeName(expected.type),
+                      printShape(expected.shape).c_str());
     uint64_t hash = 0;
     if (!isNeeded(i))
       continue;
     DDPHOOK_TRY(readSaved(*reader, *tensor, i, &hash));
     if (hash != checksums[i])
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
-                   "but got %s",
-                   path.c_str(), expected.name.c_str(),
-                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
+      return dataLoss("'%s': tensor '%s' is damaged: expected the checksum %s, "
+                      "but got %s",
+                      path.c_str(), expected.name.c_str(),
+                      printHash(checksums[i]).c_str(), printHash(hash).c_str());
   }
   // Gradients that now share a counter or a generator must agree on it.
   return explainMismatch(
@@ -359,11 +356,11 @@ Status Loader::readCheckpoint() {
     return beginAnew();
   DDPHOOK_TRY(readRankFile());
   if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' has error feedback of shards, and was "
-                 "saved by ranks on other nodes: expected the ranks to run on "
-                 "the nodes %s, in rank order",
-                 manifestPath.c_str(), nodes.c_str());
+    return failedPrecondition(
+        "the checkpoint of '%s' has error feedback of shards, and was "
+        "saved by ranks on other nodes: expected the ranks to run on "
+        "the nodes %s, in rank order",
+        manifestPath.c_str(), nodes.c_str());
   result.world_size = manifest->worldSize;
   for (size_t i = 0; i < states.size(); ++i)
     if (!isForeign(i) && !mapping.lacksAll[i]) {
@@ -398,10 +395,10 @@ Status Loader::readPlain() {
   SafetensorsReader reader;
   DDPHOOK_TRY(reader.open(path));
   if (hasRankMetadata(reader.header()))
-    return error(DDPHOOK_DATA_LOSS,
-                 "'%s' is a part of a checkpoint, whose manifest '%s' does not "
-                 "exist",
-                 path.c_str(), manifestPath.c_str());
+    return dataLoss(
+        "'%s' is a part of a checkpoint, whose manifest '%s' does not "
+        "exist",
+        path.c_str(), manifestPath.c_str());
   size_t known = 0;
   for (size_t i = 0; i < states.size(); ++i) {
     const PlanState &state = states[i];

@@ -70,8 +70,8 @@ Status OpenFile::read(void *data, uint64_t count, uint64_t offset) const {
     if (got < 0)
       return systemError(errno, "cannot read '%s'", path.c_str());
     if (got == 0)
-      return Status(DDPHOOK_DATA_LOSS,
-                    concat("'", path, "': file ended early, at byte ", offset));
+      return dataLoss(
+          concat("'", path, "': file ended early, at byte ", offset));
     out += got;
     offset += static_cast<uint64_t>(got);
     count -= static_cast<uint64_t>(got);

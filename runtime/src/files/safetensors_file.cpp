@@ -16,7 +16,7 @@
 using namespace ddphook;
 
 static Status malformed(const std::string &path, const std::string &what) {
-  return Status(DDPHOOK_DATA_LOSS, "'" + path + "': " + what);
+  return dataLoss("'" + path + "': " + what);
 }
 
 Status SafetensorsReader::open(const std::string &path) {

@@ -33,9 +33,7 @@ constexpr TypeEntry types[] = {
     {TensorType::U8, "U8", 1},   {TensorType::Bool, "BOOL", 1},
 };
 
-Status malformed(const std::string &what) {
-  return Status(DDPHOOK_DATA_LOSS, what);
-}
+Status malformed(const std::string &what) { return dataLoss(what); }
 
 /// Receives events; to stop, a function sets `failure` and returns false.
 class HeaderEvents : public nlohmann::json_sax<json> {

@@ -112,7 +112,7 @@ public:
   template <typename... Parts>
   void refuse(const Parts &...message) {
     if (failure.isOk())
-      failure = Status(DDPHOOK_BAD_ENVIRONMENT, concat(message...));
+      failure = badEnvironment(concat(message...));
   }
 
   const Status &status() const { return failure; }
@@ -341,13 +341,13 @@ static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
     return Status::ok();
   *host = firstHostOf(list);
   if (host->empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected %s to be a list of nodes, but got '%s'", name, list);
+    return badEnvironment("expected %s to be a list of nodes, but got '%s'",
+                          name, list);
   if (place.rank == 0 && reader.number("SLURM_NODEID", 0, INT_MAX).value_or(0))
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected rank 0 to run on the first node of %s, %s, but it "
-                 "runs on another one; set MASTER_ADDR to the node of rank 0",
-                 name, host->c_str());
+    return badEnvironment(
+        "expected rank 0 to run on the first node of %s, %s, but it "
+        "runs on another one; set MASTER_ADDR to the node of rank 0",
+        name, host->c_str());
   return Status::ok();
 }
 
@@ -366,10 +366,10 @@ static Status findMaster(const ddphook_options_t &options,
   else if (isSlurm)
     DDPHOOK_TRY(findSlurmHost(reader, *result, &result->masterAddress));
   if (result->masterAddress.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected MASTER_ADDR to name the machine of rank 0 in a job "
-                 "of %d ranks, but it is not set",
-                 result->worldSize);
+    return badEnvironment(
+        "expected MASTER_ADDR to name the machine of rank 0 in a job "
+        "of %d ranks, but it is not set",
+        result->worldSize);
   // No other machine may reach the store, whatever the launcher calls this one.
   if (isOneMachine && !isLoopbackAddress(result->masterAddress) &&
       isOwnAddress(result->masterAddress))
@@ -394,9 +394,9 @@ static Status findMaster(const ddphook_options_t &options,
   if (agentStore && std::strcmp(agentStore, "True") == 0)
     ++result->masterPort;
   if (result->masterPort > 65535)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected MASTER_PORT to be below 65535, because the store "
-                 "takes the next port; set DDPHOOK_PORT");
+    return badEnvironment(
+        "expected MASTER_PORT to be below 65535, because the store "
+        "takes the next port; set DDPHOOK_PORT");
   return Status::ok();
 }
 

@@ -148,7 +148,7 @@ Status Context::exchangeNodes() {
     if (texts.size() == 4)
       processors = ProcessorSet::parse(texts[2]);
     if (!processors)
-      return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
+      return dataLoss("a rank sent a malformed identity");
     if (nodes.size() == static_cast<size_t>(place.rank))
       self = neighbours.size();
     nodes.push_back({texts[0], texts[1]});
@@ -258,10 +258,10 @@ void Context::sendTrace(bool isFarewell) {
 
 Status Context::failure() const {
   if (isForked())
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "this process was forked from rank %d after the context was "
-                 "created; only that rank's process can use it",
-                 place.rank);
+    return failedPrecondition(
+        "this process was forked from rank %d after the context was "
+        "created; only that rank's process can use it",
+        place.rank);
   std::lock_guard<std::mutex> lock(failureMutex);
   return finalFailure;
 }

@@ -68,10 +68,10 @@ Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
     if (code != DDPHOOK_DEADLINE_EXCEEDED)
       return hostStoreError(code, "get", name);
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d did not set '%s' in the host program's store "
-                   "within %g s",
-                   rank, name.c_str(), place.timeoutSeconds);
+      return deadlineExceeded(
+          "rank %d did not set '%s' in the host program's store "
+          "within %g s",
+          rank, name.c_str(), place.timeoutSeconds);
   }
   text[sizeof(text) - 1] = '\0';
   *value = text;
@@ -101,9 +101,9 @@ Status Rendezvous::publish(StoreAddress *address) {
   if (hosts[0].empty())
     hosts = outwardAddresses();
   if (hosts.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank 0 has no address at which other machines could reach "
-                 "it; options.master_addr can name one");
+    return badEnvironment(
+        "rank 0 has no address at which other machines could reach "
+        "it; options.master_addr can name one");
   hosts.resize(std::min(hosts.size(), maxAddresses));
   for (const std::string &host : hosts)
     if (value.size() + 1 + host.size() < capacity)
@@ -122,9 +122,9 @@ Status Rendezvous::find(StoreAddress *address) {
           ? static_cast<int>(std::strtol(parts[1].c_str(), nullptr, 10))
           : 0;
   if (port < 1 || port > 65535)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected rank 0's address in the host program's store, but "
-                 "got another text; each context needs its own store");
+    return dataLoss(
+        "expected rank 0's address in the host program's store, but "
+        "got another text; each context needs its own store");
   address->hosts.clear();
   address->port = port;
   address->secret = place.secret + parts[0];
@@ -136,9 +136,9 @@ Status Rendezvous::find(StoreAddress *address) {
                std::back_inserter(address->hosts),
                [](const std::string &host) { return !isOwnAddress(host); });
   if (address->hosts.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank %d cannot reach rank 0: all of its addresses, %s, are "
-                 "this machine's; options.master_addr can name another one",
-                 place.rank, value.substr(value.find(parts[3])).c_str());
+    return badEnvironment(
+        "rank %d cannot reach rank 0: all of its addresses, %s, are "
+        "this machine's; options.master_addr can name another one",
+        place.rank, value.substr(value.find(parts[3])).c_str());
   return Status::ok();
 }

@@ -18,40 +18,36 @@ static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
     return invalid("expected a module, but got a null pointer");
   if (compiled->struct_size < sizeof(ddphook_compiled_module_t) ||
       compiled->abi_version != DDPHOOK_ABI_VERSION)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a module compiled for ABI version %d, but got "
-                 "version %u of %u bytes",
-                 DDPHOOK_ABI_VERSION, compiled->abi_version,
-                 compiled->struct_size);
+    return unsupported("expected a module compiled for ABI version %d, but got "
+                       "version %u of %u bytes",
+                       DDPHOOK_ABI_VERSION, compiled->abi_version,
+                       compiled->struct_size);
   if (!compiled->plan || !compiled->handle ||
       (compiled->entry_count > 0 && !compiled->entries) ||
       (compiled->device_code_size > 0 && !compiled->device_code))
-    return error(DDPHOOK_DATA_LOSS,
-                 "the module lacks its plan, its handle or its entry points");
+    return dataLoss(
+        "the module lacks its plan, its handle or its entry points");
   if (*compiled->handle)
-    return error(DDPHOOK_FAILED_PRECONDITION, "the module is loaded already");
+    return failedPrecondition("the module is loaded already");
   uint64_t hash = hashPlan({compiled->plan, compiled->plan_size});
   if (hash != compiled->plan_hash)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected a plan with the hash %016" PRIx64
-                 ", but got %016" PRIx64,
-                 compiled->plan_hash, hash);
+    return dataLoss("expected a plan with the hash %016" PRIx64
+                    ", but got %016" PRIx64,
+                    compiled->plan_hash, hash);
   return Status::ok();
 }
 
 static Status checkEntries(const Plan &plan,
                            const ddphook_compiled_module_t &compiled) {
   if (plan.entries.size() != compiled.entry_count)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected the plan's %zu entry points, but got %" PRIu64,
-                 plan.entries.size(), compiled.entry_count);
+    return dataLoss("expected the plan's %zu entry points, but got %" PRIu64,
+                    plan.entries.size(), compiled.entry_count);
   for (size_t i = 0; i < plan.entries.size(); ++i) {
     const ddphook_compiled_entry_t &entry = compiled.entries[i];
     if (!entry.name || !entry.invoke || plan.entries[i].name != entry.name)
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected entry point %zu to be '%s', but got '%s'", i,
-                   plan.entries[i].name.c_str(),
-                   entry.name ? entry.name : "nothing");
+      return dataLoss("expected entry point %zu to be '%s', but got '%s'", i,
+                      plan.entries[i].name.c_str(),
+                      entry.name ? entry.name : "nothing");
   }
   return Status::ok();
 }
@@ -61,8 +57,7 @@ static Status checkEncodings(const Plan &plan,
                              const ddphook_backend_t &backend) {
   for (const PlanCollective &collective : plan.collectives)
     if (collective.encoding && !(backend.encodings >> collective.encoding & 1))
-      return error(
-          DDPHOOK_UNSUPPORTED,
+      return unsupported(
           "the module has collectives encoded as %s, which the backend "
           "'%s' does not know",
           collective.codes()->describe().c_str(), backend.name);
@@ -76,11 +71,11 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_TRY(parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
   DDPHOOK_TRY(checkEntries(module.plan, *compiled));
   if (module.plan.needsHostMemory && !context.backend().memory_is_host)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the module reads and writes memory of the host itself, which "
-                 "the backend '%s' does not have: expected one compiled for a "
-                 "device",
-                 context.backend().name);
+    return failedPrecondition(
+        "the module reads and writes memory of the host itself, which "
+        "the backend '%s' does not have: expected one compiled for a "
+        "device",
+        context.backend().name);
   DDPHOOK_TRY(checkEncodings(module.plan, context.backend()));
   DDPHOOK_TRY(module.loadKernels());
   DDPHOOK_TRY(module.createMatrices());

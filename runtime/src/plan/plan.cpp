@@ -366,20 +366,18 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   Json json;
   const Json::Result parsed = Json::parse(text, &json);
   if (parsed == Json::Result::Refused)
-    return error(
-        DDPHOOK_DATA_LOSS,
+    return dataLoss(
         "malformed plan: an object has the same key twice, the nesting "
         "is too deep, or there is a zero byte");
   if (parsed == Json::Result::NotJson)
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
+    return dataLoss("malformed plan: it is not JSON text");
   // Check the version first: other versions may have other keys.
   const Json *const version = json.find("abi");
   if (!version || !version->is(Json::Kind::Integer))
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it has no ABI version");
+    return dataLoss("malformed plan: it has no ABI version");
   if (version->integer != DDPHOOK_ABI_VERSION)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a plan for ABI version %d, but got one for %s",
-                 DDPHOOK_ABI_VERSION, version->text.c_str());
+    return unsupported("expected a plan for ABI version %d, but got one for %s",
+                       DDPHOOK_ABI_VERSION, version->text.c_str());
 
   Status failure;
   Reader top(json, &failure);

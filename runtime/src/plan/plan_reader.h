@@ -34,9 +34,9 @@ public:
     std::string got = json.print();
     if (got.size() > 80)
       got = got.substr(0, 77) + "...";
-    *failure = error(
-        DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s", what,
-        around ? path().c_str() : "top level", expected.c_str(), got.c_str());
+    *failure = dataLoss("malformed %s: %s: expected %s, but got %s", what,
+                        around ? path().c_str() : "top level", expected.c_str(),
+                        got.c_str());
   }
 
   bool has(const char *key) const { return json.find(key) != nullptr; }

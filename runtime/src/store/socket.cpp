@@ -299,8 +299,8 @@ Status Silence::look(int socket, Clock::time_point now) {
   segments = info.tcpi_segs_in;
   if (std::chrono::duration<double>(silent).count() < limit)
     return Status::ok();
-  return error(DDPHOOK_PEER_LOST, "received nothing from %s for %g s",
-               peerNameOf(socket).c_str(), limit);
+  return peerLost("received nothing from %s for %g s",
+                  peerNameOf(socket).c_str(), limit);
 }
 
 static Status waitFor(int socket, short events, const Deadline &deadline,
@@ -319,7 +319,7 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
     if (ready < 0 && errno != EINTR)
       return systemError(errno, "cannot wait");
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+      return deadlineExceeded("no answer in time");
     DDPHOOK_TRY(silence.look(socket));
     WaitScope::poll();
   }
@@ -404,7 +404,7 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
       continue;
     }
     if (received == 0)
-      return error(DDPHOOK_DATA_LOSS, "the connection was closed");
+      return dataLoss("the connection was closed");
     if (errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot receive");
     DDPHOOK_TRY(waitFor(socket, POLLIN, deadline, interrupt));

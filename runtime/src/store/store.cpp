@@ -52,8 +52,7 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
   }
   if (!failure.isOk())
     return failure;
-  return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
-               key.c_str());
+  return deadlineExceeded("no rank set '%s' in time", key.c_str());
 }
 
 Status MemoryStore::add(const std::string &key, int64_t delta,

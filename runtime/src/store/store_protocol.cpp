@@ -76,7 +76,7 @@ std::string wire::encodeStatus(const Status &status) {
 Status wire::decodeStatus(std::string_view value) {
   uint32_t code = value.size() < 4 ? 0 : takeNumber<uint32_t>(value);
   if (code == DDPHOOK_OK || code > DDPHOOK_INTERNAL)
-    return error(DDPHOOK_INTERNAL, "a rank sent a malformed failure");
+    return internalError("a rank sent a malformed failure");
   return Status(static_cast<ddphook_status_t>(code),
                 std::string(value.substr(4)));
 }

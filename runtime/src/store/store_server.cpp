@@ -263,8 +263,7 @@ void StoreServer::handleFrame(Connection &connection, const Frame &frame,
   case Kind::Leave:
     connection.hasLeft = true;
     roster.leave(connection.rank);
-    leftStatus =
-        error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
+    leftStatus = peerLost("rank %d has left the job", connection.rank);
     return values.failAll(leftStatus);
   case Kind::Clock: {
     const std::chrono::nanoseconds time =
@@ -319,8 +318,8 @@ void StoreServer::onEnd(Connection &connection, const std::string &reason,
     return;
   }
   roster.leave(connection.rank);
-  failJob(connection.rank, error(DDPHOOK_PEER_LOST, "rank %d was lost: %s",
-                                 connection.rank, reason.c_str()));
+  failJob(connection.rank,
+          peerLost("rank %d was lost: %s", connection.rank, reason.c_str()));
 }
 
 void StoreServer::writeTo(Connection &connection) {

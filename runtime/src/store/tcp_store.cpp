@@ -49,8 +49,7 @@ struct TcpStore::Request {
 
 /// Returns the failure of the job after `status` ended the connection.
 static Status lossOfRankZero(const Status &status) {
-  return error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
-               status.message().c_str());
+  return peerLost("rank 0 was lost: %s", status.message().c_str());
 }
 
 TcpStore::TcpStore(const Options &options, FileDescriptor connected,
@@ -152,8 +151,7 @@ Status TcpStore::request(const std::string &frame, const Deadline &deadline,
     return failure;
   if (!sent.isOk())
     return sent;
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "rank 0 did not answer within the deadline");
+  return deadlineExceeded("rank 0 did not answer within the deadline");
 }
 
 static Status checkSizes(const std::string &key, const std::string &value) {
@@ -173,8 +171,7 @@ Status TcpStore::get(const std::string &key, const Deadline &deadline,
                      std::string *value) {
   DDPHOOK_TRY(checkSizes(key, {}));
   DDPHOOK_TRY(failureWithin(0));
-  Status none =
-      error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
+  Status none = deadlineExceeded("no rank set '%s' in time", key.c_str());
   Request answer(*this);
   bool isLook = deadline.expired();
   Status status = request(
@@ -311,9 +308,9 @@ Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
     return answer.status;
   if (isLate)
     return sent;
-  return hasEnded ? error(DDPHOOK_PEER_LOST, "rank 0 has ended")
-                  : error(DDPHOOK_DEADLINE_EXCEEDED,
-                          "rank 0 did not accept it within the deadline");
+  return hasEnded
+             ? peerLost("rank 0 has ended")
+             : deadlineExceeded("rank 0 did not accept it within the deadline");
 }
 
 Status TcpStore::failureWithin(double seconds) {
@@ -376,7 +373,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   std::optional<Frame> frame =
       Frame::decodeHeader(std::string_view(header, sizeof(header)));
   if (!frame)
-    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+    return dataLoss("it sent malformed data");
   key->resize(frame->keySize);
   value->resize(frame->valueSize);
   DDPHOOK_TRY(receiveAll(socket.get(), key->data(), key->size(), never));
@@ -402,7 +399,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
                   frame->kind == Kind::Error;
   if (!isAnswer)
-    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+    return dataLoss("it sent malformed data");
   std::lock_guard<std::mutex> lock(mutex);
   auto found = requests.find(frame->id);
   if (found == requests.end())

@@ -150,9 +150,10 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
           ", not of " + result->runId);
   }
   if (own.empty())
-    return error(DDPHOOK_DATA_LOSS, "no part of the trace '%s' can be read%s%s",
-                 path.c_str(), result->problems.empty() ? "" : ": ",
-                 result->problems.empty() ? "" : result->problems[0].c_str());
+    return dataLoss("no part of the trace '%s' can be read%s%s", path.c_str(),
+                    result->problems.empty() ? "" : ": ",
+                    result->problems.empty() ? ""
+                                             : result->problems[0].c_str());
 
   const int worldSize = own.front().identity.worldSize;
   result->ranks.resize(worldSize);

@@ -197,7 +197,7 @@ std::string RankRecording::nameOf(uint32_t name) const {
 }
 
 Status trace::malformedPart(const char *what) {
-  return error(DDPHOOK_DATA_LOSS, "expected a part of a trace, but %s", what);
+  return dataLoss("expected a part of a trace, but %s", what);
 }
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names) {
@@ -276,9 +276,8 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   const PartHeader &header =
       *reinterpret_cast<const PartHeader *>(bytes.data());
   if (header.version != layoutVersion)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a part of a trace of version %u, but got %u",
-                 layoutVersion, header.version);
+    return unsupported("expected a part of a trace of version %u, but got %u",
+                       layoutVersion, header.version);
   const uint64_t capacity = header.capacity;
   if (!isCapacity(capacity) || bytes.size() != partBytes(capacity))
     return malformedPart("it has the wrong size");

@@ -92,7 +92,7 @@ static Status translateExceptions(const char *what, Function &&function) {
   } catch (const std::bad_alloc &) {
     return error(DDPHOOK_RESOURCE_EXHAUSTED, "%s: out of memory", what);
   } catch (const std::exception &exception) {
-    return error(DDPHOOK_INTERNAL, "%s: %s", what, exception.what());
+    return internalError("%s: %s", what, exception.what());
   }
 }
 
@@ -112,10 +112,10 @@ static Status findInterface(const char *name, sockaddr_storage *address,
     std::memcpy(address, entry->ifa_addr, *size);
     return Status::ok();
   }
-  return error(DDPHOOK_BAD_ENVIRONMENT,
-               "expected DDPHOOK_SOCKET_IFNAME to name a network interface "
-               "with an address, but got '%s'",
-               name);
+  return badEnvironment(
+      "expected DDPHOOK_SOCKET_IFNAME to name a network interface "
+      "with an address, but got '%s'",
+      name);
 }
 
 static Status parseAddress(const std::string &text, sockaddr_storage *address,

@@ -50,8 +50,7 @@ public:
 
 private:
   [[noreturn]] static void refuse() {
-    throw TransportFailure(
-        error(DDPHOOK_INTERNAL, "only unbound buffers are supported"));
+    throw TransportFailure(internalError("only unbound buffers are supported"));
   }
 };
 
@@ -69,8 +68,7 @@ public:
     transport.receive(rank, message(slot, offset, bytes));
   }
   void recv(std::vector<int>, uint64_t, size_t, size_t) override {
-    transport.fail(
-        error(DDPHOOK_INTERNAL, "a receive from any rank is not supported"));
+    transport.fail(internalError("a receive from any rank is not supported"));
   }
 
   bool waitSend(int *, std::chrono::milliseconds timeout) override {
@@ -120,7 +118,7 @@ GlooTransport::GlooTransport(const GroupPlace &place,
 GlooTransport::~GlooTransport() = default;
 
 std::unique_ptr<::gloo::transport::Pair> &GlooTransport::createPair(int) {
-  fail(error(DDPHOOK_INTERNAL, "connections are not created one by one"));
+  fail(internalError("connections are not created one by one"));
 }
 
 std::unique_ptr<::gloo::transport::UnboundBuffer>
@@ -150,8 +148,7 @@ void GlooTransport::failConnection(int rank, int reason) {
   if (reason != 0 && reason != ECONNRESET && reason != EPIPE)
     failConnection(rank, std::strerror(reason));
   // The peer's process has ended or failed; another rank knows why.
-  fail(error(DDPHOOK_PEER_LOST, "%s closed its connection",
-             place.nameOf(rank).c_str()));
+  fail(peerLost("%s closed its connection", place.nameOf(rank).c_str()));
 }
 
 /// Both ranks may be alive, and only they know of this. So it is not PEER_LOST,
@@ -313,12 +310,11 @@ bool GlooTransport::receiveSome(int rank) {
     if (message.moved == sizeof(Header) &&
         (message.announced.slot != message.header.slot ||
          message.announced.bytes != message.header.bytes))
-      fail(error(DDPHOOK_FAILED_PRECONDITION,
-                 "expected %" PRIu64 " bytes of operation %" PRIx64
-                 " from %s, but got %" PRIu64 " bytes of operation %" PRIx64,
-                 message.header.bytes, message.header.slot,
-                 place.nameOf(rank).c_str(), message.announced.bytes,
-                 message.announced.slot));
+      fail(failedPrecondition(
+          "expected %" PRIu64 " bytes of operation %" PRIx64
+          " from %s, but got %" PRIu64 " bytes of operation %" PRIx64,
+          message.header.bytes, message.header.slot, place.nameOf(rank).c_str(),
+          message.announced.bytes, message.announced.slot));
     if (message.moved < message.size())
       continue;
     ++message.buffer->received;
@@ -342,7 +338,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
     isMoving |= !peer.incoming.empty() && peer.incoming.front().moved > 0;
   }
   if (waitedFor < 0)
-    fail(error(DDPHOOK_INTERNAL, "waited for a message that no rank sends"));
+    fail(internalError("waited for a message that no rank sends"));
   WaitScope scope([&] {
     return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });
@@ -364,6 +360,6 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   if (ready > 0 && entries[0].revents)
     fail(error(DDPHOOK_ABORTED, "the group was aborted on this rank"));
   if (ready <= 0 && deadline.expired())
-    fail(error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not answer within %g s",
-               place.nameOf(waitedFor).c_str(), seconds));
+    fail(deadlineExceeded("%s did not answer within %g s",
+                          place.nameOf(waitedFor).c_str(), seconds));
 }

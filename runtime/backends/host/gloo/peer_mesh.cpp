@@ -182,10 +182,9 @@ Status PeerMesh::connectTo(int peer) {
   } while (pauseBefore(connecting, options.interrupt, /*seconds=*/0.05));
   if (!connecting.expired())
     return error(DDPHOOK_ABORTED, "interrupted");
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s, at %s, could not be reached within %g s: %s",
-               options.place.nameOf(peer).c_str(), text.c_str(),
-               options.timeoutSeconds, cause.message().c_str());
+  return deadlineExceeded("%s, at %s, could not be reached within %g s: %s",
+                          options.place.nameOf(peer).c_str(), text.c_str(),
+                          options.timeoutSeconds, cause.message().c_str());
 }
 
 /// Returns the ranks that have yet to connect to this one.
@@ -216,11 +215,11 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     if (missing.empty())
       return Status::ok();
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "not all ranks of the group connected within %g s: %s %s "
-                   "missing",
-                   options.timeoutSeconds, nameAll(missing).c_str(),
-                   missing.size() == 1 ? "is" : "are");
+      return deadlineExceeded(
+          "not all ranks of the group connected within %g s: %s %s "
+          "missing",
+          options.timeoutSeconds, nameAll(missing).c_str(),
+          missing.size() == 1 ? "is" : "are");
     WaitScope::poll();
     std::vector<pollfd> entries = {
         {options.interrupt ? options.interrupt->fd() : -1, POLLIN, 0}};

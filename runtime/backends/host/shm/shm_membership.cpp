@@ -38,12 +38,11 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
     if (files[rank] >= 0)
       continue;
     if (errno == ESRCH)
-      return error(DDPHOOK_PEER_LOST, "%s (process %ld) died",
-                   place.nameOf(rank).c_str(), static_cast<long>(pids[rank]));
+      return peerLost("%s (process %ld) died", place.nameOf(rank).c_str(),
+                      static_cast<long>(pids[rank]));
     if (errno == ENOSYS || errno == EPERM)
-      return error(DDPHOOK_UNSUPPORTED,
-                   "cannot watch other processes with pidfd_open: %s",
-                   std::strerror(errno));
+      return unsupported("cannot watch other processes with pidfd_open: %s",
+                         std::strerror(errno));
     return systemError(errno, "cannot watch process %ld",
                        static_cast<long>(pids[rank]));
   }
@@ -155,12 +154,12 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
       return false;
     // A rank's work before it died or left still counts, so check once more.
     if (segment.control(peer).left.load(std::memory_order_acquire))
-      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s left the group",
-                                     place.nameOf(peer).c_str()));
+      return reached() ||
+             fail(peerLost("%s left the group", place.nameOf(peer).c_str()));
     if (monitor.hasDied(peer))
-      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s (process %d) died",
-                                     place.nameOf(peer).c_str(),
-                                     segment.control(peer).pid.load()));
+      return reached() ||
+             fail(peerLost("%s (process %d) died", place.nameOf(peer).c_str(),
+                           segment.control(peer).pid.load()));
     if (deadline.expired())
       return reached() || fail(place.lateness(peer, timeoutSeconds));
     // Poll long waits less often, at a cost of about 1 % of the wait.
@@ -184,8 +183,7 @@ std::string encodeStatus(const Status &status, const std::string &detail) {
 Status decodeStatus(const std::string &text, std::string *detail) {
   size_t space = text.find(' ');
   if (space == std::string::npos)
-    return error(DDPHOOK_INTERNAL, "expected a status, but got '%s'",
-                 text.c_str());
+    return internalError("expected a status, but got '%s'", text.c_str());
   auto code = static_cast<ddphook_status_t>(std::atoi(text.c_str()));
   *detail = text.substr(space + 1);
   return code == DDPHOOK_OK ? Status::ok() : Status(code, *detail);
