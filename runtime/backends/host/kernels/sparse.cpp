@@ -93,8 +93,7 @@ static uint32_t estimateLeast(const float *in, int64_t n, int64_t keep) {
 /// the others back to `rest`; returns the smallest magnitude among the largest.
 static uint32_t takeFrom(const Candidates &from, int64_t keep, float *values,
                          int32_t *places, float *rest) {
-  // The smallest one is likely to be little above `least`. Only what shares its
-  // bucket is compared.
+  // The smallest is likely little above `least`: compare only its bucket.
   constexpr uint32_t buckets = 4096, width = 1 << 11;
   std::vector<int64_t> counts(buckets);
   auto bucketOf = [&](int64_t i) {
@@ -130,8 +129,7 @@ static uint32_t takeFrom(const Candidates &from, int64_t keep, float *values,
   return least;
 }
 
-/// Moves elements of `rest` that include the `keep` largest of those of
-/// magnitude `least` or more.
+/// Moves elements of `rest` that include the `keep` largest from `least` on.
 static void collect(float *rest, int64_t n, int64_t keep, uint32_t least,
                     Candidates &all) {
   const int64_t room = std::min(n, 2 * keep + (1 << 16));
