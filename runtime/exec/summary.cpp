@@ -5,7 +5,6 @@
 #include "numbers.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <sys/stat.h>
 
 using namespace ddphook;

@@ -21,7 +21,6 @@
 #include <fcntl.h>
 #include <memory>
 #include <sys/random.h>
-#include <unistd.h>
 
 using namespace ddphook;
 using namespace ddphook::plan;

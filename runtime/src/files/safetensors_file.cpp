@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <set>
-#include <unistd.h>
 
 using namespace ddphook;
 

@@ -3,7 +3,6 @@
 #include "store/store_server.h"
 
 #include "base/threads.h"
-#include "store/store.h"
 #include "store/store_protocol.h"
 
 #include <algorithm>

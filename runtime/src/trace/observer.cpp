@@ -2,7 +2,6 @@
 
 #include "trace/observer.h"
 
-#include "backend/backend_store.h"
 #include "base/log.h"
 #include "base/packed_texts.h"
 #include "store/hmac.h"

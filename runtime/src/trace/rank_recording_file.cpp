@@ -2,7 +2,6 @@
 
 #include "trace/rank_recording_file.h"
 
-#include "backend/backend_store.h"
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/threads.h"

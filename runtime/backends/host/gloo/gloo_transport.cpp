@@ -17,7 +17,6 @@
 #include <optional>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 
 using namespace ddphook;
 using namespace ddphook::host;
