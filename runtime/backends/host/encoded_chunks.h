@@ -56,8 +56,8 @@ public:
 
   /// Adds part `range` of the chunk's memory of all ranks into the same part of
   /// `out`, perhaps one of the memories. With an encoding, adds in rank order,
-  /// divides if the reduction divides, and encodes the sum; `stores` is for sums
-  /// without one.
+  /// divides if the reduction divides, and encodes the sum; `stores` is for
+  /// sums without one.
   void sum(void *const *memories, int64_t begin, int64_t count,
            ElementRange range, void *out, Stores stores = Stores::Cached);
 
