@@ -53,15 +53,13 @@ static Status loadModule(std::string path,
                    "' has no symbol ddphook_compiled_module: it was not made "
                    "by ddphook-cc --shared");
   if (module->abi_version != DDPHOOK_ABI_VERSION)
-    return Status(DDPHOOK_UNSUPPORTED,
-                  "'" + path + "': expected a module of ABI version " +
-                      std::to_string(DDPHOOK_ABI_VERSION) + ", but got " +
-                      std::to_string(module->abi_version));
+    return unsupported(concat("'", path, "': expected a module of ABI version ",
+                              DDPHOOK_ABI_VERSION, ", but got ",
+                              module->abi_version));
   if (module->struct_size < sizeof(ddphook_compiled_module_t))
-    return Status(DDPHOOK_UNSUPPORTED,
-                  "'" + path + "': expected a module structure of " +
-                      std::to_string(sizeof(ddphook_compiled_module_t)) +
-                      " bytes, but got " + std::to_string(module->struct_size));
+    return unsupported(concat("'", path, "': expected a module structure of ",
+                              sizeof(ddphook_compiled_module_t),
+                              " bytes, but got ", module->struct_size));
   return Status::ok();
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -58,7 +59,6 @@ struct Sum {
 
 } // namespace
 
-/// Adds up the events of each name.
 static std::string describe(const json &trace) {
   std::map<std::pair<std::string, std::string>, Sum> sums;
   double all = 0;
@@ -81,36 +81,29 @@ static std::string describe(const json &trace) {
                                             : a.first < b.first;
   });
   const json &about = trace.at("ddphook");
-  std::string text = "run " + about.at("run_id").get<std::string>() + ", " +
-                     std::to_string(about.at("world_size").get<int>()) +
-                     " ranks\n";
-  char line[512];
-  std::snprintf(line, sizeof(line), "%-11s %9s %11s %10s %10s %8s %11s  %s\n",
-                "category", "events", "total ms", "mean us", "most us",
-                "of steps", "waiting ms", "name");
-  text += line;
-  for (const auto &[key, sum] : rows) {
-    std::snprintf(line, sizeof(line),
-                  "%-11s %9lld %11.3f %10.1f %10.1f %7.1f%% %11.3f  %.200s\n",
-                  key.first.c_str(), static_cast<long long>(sum.count),
-                  sum.total / 1e3, sum.total / static_cast<double>(sum.count),
-                  sum.most, all > 0 ? 100 * sum.total / all : 0,
-                  sum.waited / 1e3, key.second.c_str());
-    text += line;
-  }
+  std::string text = concat("run ", about.at("run_id").get<std::string>(), ", ",
+                            about.at("world_size").get<int>(), " ranks\n");
+  text += formatText("%-11s %9s %11s %10s %10s %8s %11s  %s\n", "category",
+                     "events", "total ms", "mean us", "most us", "of steps",
+                     "waiting ms", "name");
+  for (const auto &[key, sum] : rows)
+    text += formatText(
+        "%-11s %9" PRId64 " %11.3f %10.1f %10.1f %7.1f%% %11.3f  %.200s\n",
+        key.first.c_str(), sum.count, sum.total / 1e3, sum.total / sum.count,
+        sum.most, all > 0 ? 100 * sum.total / all : 0, sum.waited / 1e3,
+        key.second.c_str());
   for (const json &rank : about.at("ranks"))
     if (const int64_t lost = rank.at("events_lost"))
-      text += "rank " + std::to_string(rank.at("rank").get<int>()) + ": " +
-              std::to_string(lost) + " older events were overwritten\n";
+      text += concat("rank ", rank.at("rank").get<int>(), ": ", lost,
+                     " older events were overwritten\n");
   for (const json &failure : about.at("failures"))
-    text += "rank " + std::to_string(failure.at("rank").get<int>()) + " " +
-            failure.at("state").get<std::string>() + ": " +
-            failure.at("message").get<std::string>() + "\n";
+    text += concat("rank ", failure.at("rank").get<int>(), " ",
+                   failure.at("state").get<std::string>(), ": ",
+                   failure.at("message").get<std::string>(), "\n");
   return text;
 }
 
-/// Returns a table of the trace at `path`, and a line for each rank that failed
-/// or was lost.
+/// Returns a table of the trace, and a line for each failed or lost rank.
 static Status summarize(const std::string &path, std::string *text) {
   std::ifstream file(path);
   if (!file)
@@ -118,8 +111,8 @@ static Status summarize(const std::string &path, std::string *text) {
   try {
     *text = describe(json::parse(file));
   } catch (const json::exception &exception) {
-    return error(DDPHOOK_DATA_LOSS, "'%s' is not a ddphook trace: %s",
-                 path.c_str(), exception.what());
+    return dataLoss("'%s' is not a ddphook trace: %s", path.c_str(),
+                    exception.what());
   }
   return Status::ok();
 }

@@ -25,8 +25,7 @@ static Status convert(const PlanValue &planned, EntryValue &value) {
   value.shape = planned.shape;
   value.isScalar = planned.isScalar;
   if (!tensorBytes(value.shape, tensorTypeSize(value.type), value.bytes))
-    return Status(DDPHOOK_UNSUPPORTED,
-                  "shape " + printShape(value.shape) + " is too large");
+    return unsupported("shape " + printShape(value.shape) + " is too large");
   value.elements = value.bytes / tensorTypeSize(value.type);
   return Status::ok();
 }
@@ -53,8 +52,7 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
       plan.entries.begin(), plan.entries.end(),
       [&](const PlanEntry &candidate) { return candidate.name == name; });
   if (entry == plan.entries.end())
-    return Status(DDPHOOK_DATA_LOSS,
-                  "malformed plan: entry '" + name + "' is missing");
+    return dataLoss("malformed plan: entry '" + name + "' is missing");
   signature.stateCount = plan.states.size();
   for (const PlanState &state : plan.states)
     signature.stateBytes += static_cast<uint64_t>(state.bytes);

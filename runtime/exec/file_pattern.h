@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Patterns in which `{rank}` and `{step}` stand for numbers, and a check for
-// two files of a run with the same name. Names are compared as text; links are
-// not followed.
+// two files of a run with the same name. Links are not followed.
 
 #pragma once
 

@@ -6,11 +6,8 @@
 #include "store/hmac.h"
 #include "store/socket.h"
 
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstdlib>
-#include <memory>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <utility>
@@ -23,15 +20,8 @@ using namespace ddphook;
 /// choosing the port as a free one.
 static Status reservePort(const std::string &host, FileDescriptor *reservation,
                           uint16_t *port) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo *found = nullptr;
-  const int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (failed != 0)
-    return error(DDPHOOK_IO_ERROR, "cannot use the address %s: %s",
-                 host.c_str(), ::gai_strerror(failed));
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  AddressList found;
+  DDPHOOK_TRY(resolve(host, /*port=*/0, &found, AI_NUMERICHOST));
   FileDescriptor fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.isValid())
     return systemError(errno, "cannot open a socket");

@@ -2,18 +2,13 @@
 
 #include "numbers.h"
 
+#include "base/status.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 
 using namespace ddphook;
-
-static std::string print(const char *format, double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), format, number);
-  return text;
-}
 
 std::string ddphook::printBytes(double bytes) {
   const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -23,27 +18,25 @@ std::string ddphook::printBytes(double bytes) {
     bytes /= 1000;
     ++unit;
   }
-  return print("%.3g ", bytes) + units[unit];
+  return formatText("%.3g %s", bytes, units[unit]);
 }
 
 std::string ddphook::printMilliseconds(double seconds) {
-  return print(seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
+  return formatText(seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
 }
 
 std::string ddphook::printDuration(double seconds) {
   if (seconds < 9.95)
-    return print("%.2g s", seconds);
+    return formatText("%.2g s", seconds);
   // Longer than anybody waits, and the limit of an integer.
   const int64_t whole = std::llround(std::min(seconds, 1e15));
   if (whole < 60)
     return std::to_string(whole) + " s";
   if (whole < 3600)
-    return std::to_string(whole / 60) + " min " + std::to_string(whole % 60) +
-           " s";
-  return std::to_string(whole / 3600) + " h " +
-         std::to_string(whole % 3600 / 60) + " min";
+    return concat(whole / 60, " min ", whole % 60, " s");
+  return concat(whole / 3600, " h ", whole % 3600 / 60, " min");
 }
 
 std::string ddphook::printCount(int64_t count, const std::string &what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  return concat(count, " ", what, count == 1 ? "" : "s");
 }

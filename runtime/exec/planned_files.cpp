@@ -67,12 +67,10 @@ std::string ddphook::describeFiles(const PlannedFiles &files) {
          (count == 1 ? " as '" : " in all as '") + files.set.pattern + "'";
 }
 
-/// Returns the bytes on disk of the existing files of `set`, but need not count
-/// more than `needed`.
+/// Returns the bytes on disk of the files of `set`, counted up to `needed`.
 static double replacedBytes(const FileSet &set, double needed) {
   double bytes = 0;
-  if (static_cast<double>(set.ranks) * static_cast<double>(set.steps) >
-      maxFilesToLookAt)
+  if (static_cast<double>(set.ranks) * set.steps > maxFilesToLookAt)
     return bytes;
   for (int64_t step = 0; step < set.steps; ++step)
     for (int32_t rank = 0; rank < set.ranks && bytes < needed; ++rank) {

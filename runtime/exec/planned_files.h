@@ -11,7 +11,6 @@
 
 namespace ddphook {
 
-/// Files of one pattern.
 struct PlannedFiles {
   std::string what; ///< "outputs" or "states".
   FileSet set;
@@ -19,9 +18,7 @@ struct PlannedFiles {
   /// True if existing files are deleted before all new ones are written.
   bool makesRoom = false;
 
-  double count() const {
-    return static_cast<double>(set.ranks) * static_cast<double>(set.steps);
-  }
+  double count() const { return static_cast<double>(set.ranks) * set.steps; }
   double bytes() const { return fileBytes * count(); }
 };
 

@@ -198,8 +198,7 @@ std::string RankGroup::place(int32_t rank) const {
 
 void RankGroup::fail(int32_t rank, ddphook_status_t code, std::string what,
                      int64_t time) {
-  failures.push_back(
-      {Status(code, "rank " + std::to_string(rank) + ": " + what), time});
+  failures.push_back({Status(code, concat("rank ", rank, ": ", what)), time});
 }
 
 void RankGroup::recordEnd(int32_t rank, int waitStatus) {
@@ -213,13 +212,12 @@ void RankGroup::recordEnd(int32_t rank, int waitStatus) {
   } else if (WIFSIGNALED(waitStatus)) {
     int signal = WTERMSIG(waitStatus);
     fail(rank, DDPHOOK_INTERNAL,
-         "was killed by signal " + std::to_string(signal) + " (" +
-             ::strsignal(signal) + ")" + place(rank),
+         concat("was killed by signal ", signal, " (", ::strsignal(signal), ")",
+                place(rank)),
          now());
   } else if (state != RankReport::State::Done) {
     fail(rank, DDPHOOK_INTERNAL,
-         "exited with status " + std::to_string(WEXITSTATUS(waitStatus)) +
-             place(rank),
+         concat("exited with status ", WEXITSTATUS(waitStatus), place(rank)),
          now());
   }
 }
@@ -272,9 +270,8 @@ void RankGroup::killStalled() {
     if (!child.running || child.report->progressTime.load() > limit)
       continue;
     fail(rank, DDPHOOK_DEADLINE_EXCEEDED,
-         "made no progress for " +
-             std::to_string(std::llround(options.stallSeconds)) + " s" +
-             place(rank) + " and was killed",
+         concat("made no progress for ", std::llround(options.stallSeconds),
+                " s", place(rank), " and was killed"),
          now());
     child.ended = true;
     ::kill(child.process, SIGKILL);
@@ -330,9 +327,8 @@ RankGroupResult RankGroup::run() {
     result.status = started;
   else if (result.signal != 0)
     result.status =
-        Status(DDPHOOK_ABORTED, std::string("interrupted by signal ") +
-                                    std::to_string(result.signal) + " (" +
-                                    ::strsignal(result.signal) + ")");
+        Status(DDPHOOK_ABORTED, concat("interrupted by signal ", result.signal,
+                                       " (", ::strsignal(result.signal), ")"));
   else
     result.status = firstCause();
   if (result.status.isOk())

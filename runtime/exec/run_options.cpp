@@ -214,8 +214,7 @@ static Status checkOverwriting(const char *flag, const FileSet &writer,
 }
 
 static std::string print(const FilePlace &place) {
-  return "rank " + std::to_string(place.rank) + " in step " +
-         std::to_string(place.step);
+  return concat("rank ", place.rank, " in step ", place.step);
 }
 
 /// Refuses several ranks or steps, `count` of `what`, that share a file.
@@ -224,9 +223,8 @@ static Status checkPlaceholder(const char *flag, const std::string &pattern,
   const std::string placeholder = "{" + what + "}";
   if (count <= 1 || pattern.find(placeholder) != std::string::npos)
     return Status::ok();
-  return invalid("expected " + placeholder + " in " + flag + " with " +
-                 std::to_string(count) + " " + what + "s, but got '" + pattern +
-                 "'");
+  return invalid(concat("expected ", placeholder, " in ", flag, " with ", count,
+                        " ", what, "s, but got '", pattern, "'"));
 }
 
 static Status checkOutputs(const RunOptions &options, int32_t worldSize) {

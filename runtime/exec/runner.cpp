@@ -25,7 +25,6 @@ using namespace ddphook;
 
 namespace {
 
-/// The data that every rank of a run needs.
 struct Job {
   const char *toolName;
   const ddphook_compiled_module_t &module;
@@ -79,16 +78,14 @@ public:
   /// Says that all steps are done. On a terminal the summary follows.
   void finish() {
     if (isShown && !isTerminal)
-      show(std::to_string(steps) + " of " + std::to_string(steps) +
-           " steps are done");
+      show(concat(steps, " of ", steps, " steps are done"));
   }
 
 private:
   using Clock = std::chrono::steady_clock;
 
   void show(const std::string &text) {
-    // On a terminal leave the cursor at the start of the line, so that any
-    // other output replaces the line.
+    // On a terminal any other output replaces the line.
     std::fprintf(stderr, isTerminal ? "\r\033[K%s: %s\r" : "%s: %s\n", toolName,
                  text.c_str());
     hasLine = isTerminal;
@@ -97,8 +94,7 @@ private:
 
   /// Returns "step 7 of 9, 1.5 ms a step, 3 s left".
   std::string describe(int64_t step, Clock::time_point now) const {
-    std::string text =
-        "step " + std::to_string(step) + " of " + std::to_string(steps);
+    std::string text = concat("step ", step, " of ", steps);
     if (step <= firstStep)
       return text;
     const double seconds =
@@ -260,7 +256,6 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
       job, place, [&](int64_t step) { report.progress(step); }, report.figures);
 }
 
-/// Prints a summary of the run unless --quiet was given.
 static void summarize(const Job &job, const RankFigures &figures) {
   if (job.options.isQuiet)
     return;
@@ -335,11 +330,9 @@ static Status checkFiles(const Job &job, const Bootstrap &place) {
 static Status prepare(Job &job, const Bootstrap &place) {
   const RunOptions &options = job.options;
   if (place.isLaunched && options.ranks && *options.ranks != place.worldSize)
-    return Status(
-        DDPHOOK_INVALID_ARGUMENT,
-        "expected --ranks to be the world size of the launched job, " +
-            std::to_string(place.worldSize) + ", but got " +
-            std::to_string(*options.ranks));
+    return invalid(
+        concat("expected --ranks to be the world size of the launched job, ",
+               place.worldSize, ", but got ", *options.ranks));
   job.worldSize =
       place.isLaunched ? place.worldSize : options.ranks.value_or(1);
   DDPHOOK_TRY(checkPatterns(options, job.worldSize));

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 using namespace ddphook;
 
@@ -35,9 +36,8 @@ Status StepBuffers::add(const EntryValue &value, const std::string &what) {
   buffer.bytes = value.bytes;
   buffer.host.reset(std::aligned_alloc(bufferAlignment, bytes));
   if (!buffer.host)
-    return Status(DDPHOOK_RESOURCE_EXHAUSTED, "cannot allocate " +
-                                                  std::to_string(value.bytes) +
-                                                  " bytes for " + what);
+    return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                  concat("cannot allocate ", value.bytes, " bytes for ", what));
   if (device && !value.isScalar)
     DDPHOOK_TRY(fromRuntime(
         ddphook_memory_alloc(device, buffer.bytes, &buffer.onDevice), what));
@@ -81,10 +81,8 @@ static Status checkBooleans(const void *data, uint64_t count,
       std::find_if(bytes, bytes + count, [](uint8_t b) { return b > 1; });
   if (bad == bytes + count)
     return Status::ok();
-  return Status(DDPHOOK_DATA_LOSS,
-                where + ": expected booleans to be 0 or 1, but got " +
-                    std::to_string(*bad) + " at element " +
-                    std::to_string(bad - bytes));
+  return dataLoss(concat(where, ": expected booleans to be 0 or 1, but got ",
+                         *bad, " at element ", bad - bytes));
 }
 
 Status StepBuffers::readArguments(const std::string &path) {
@@ -154,55 +152,8 @@ Status StepBuffers::writeResults(const std::string &path) const {
   return writeSafetensors(path, tensors);
 }
 
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
-
-namespace {
-
-/// A counter-based generator (the SplitMix64 finaliser over key and position)
-/// with Box–Muller on top of it.
-class Generator {
-public:
-  explicit Generator(const RandomKey &key)
-      : stream(mix(mix(mix(mix(key.seed) + static_cast<uint64_t>(key.rank)) +
-                       static_cast<uint64_t>(key.step)) +
-                   key.argument)) {}
-
-  uint64_t bits() { return mix(stream + position++); }
-
-  double normal() {
-    if (hasSpare) {
-      hasSpare = false;
-      return spare;
-    }
-    double radius = std::sqrt(-2.0 * std::log(uniform()));
-    double angle = 2.0 * M_PI * uniform();
-    spare = radius * std::sin(angle);
-    hasSpare = true;
-    return radius * std::cos(angle);
-  }
-
-private:
-  /// Returns a number in (0, 1], so that its logarithm is finite.
-  double uniform() {
-    return (static_cast<double>(bits() >> 11) + 1.0) * 0x1p-53;
-  }
-
-  uint64_t stream;
-  uint64_t position = 0;
-  double spare = 0;
-  bool hasSpare = false;
-};
-
-} // namespace
-
-/// Returns the bits of `value` in a binary 16-bit format, without overflow
-/// handling: normal numbers from Box–Muller on 53 bits are below 9 in
-/// magnitude.
+/// Returns the bits of `value` in a 16-bit format. It cannot overflow: normal
+/// numbers of 53 random bits are below 13 in magnitude.
 static uint16_t encodeHalf(double value, int mantissaBits, int minExponent) {
   if (value == 0)
     return 0;
@@ -224,9 +175,16 @@ static void fill(void *data, uint64_t count, Draw draw) {
 
 void ddphook::fillRandom(const RandomKey &key, TensorType type, uint64_t count,
                          void *data) {
-  Generator generator(key);
-  auto normal = [&] { return generator.normal(); };
-  auto integer = [&] { return generator.bits() >> 61; };
+  std::vector<uint32_t> words;
+  for (uint64_t part : {key.seed, static_cast<uint64_t>(key.rank),
+                        static_cast<uint64_t>(key.step), key.argument})
+    words.insert(words.end(), {static_cast<uint32_t>(part),
+                               static_cast<uint32_t>(part >> 32)});
+  std::seed_seq seeds(words.begin(), words.end());
+  std::mt19937_64 generator(seeds);
+  std::normal_distribution<double> distribution;
+  auto normal = [&] { return distribution(generator); };
+  auto integer = [&] { return generator() >> 61; };
   switch (type) {
   case TensorType::F64:
     return fill<double>(data, count, normal);
@@ -248,6 +206,6 @@ void ddphook::fillRandom(const RandomKey &key, TensorType type, uint64_t count,
   case TensorType::U8:
     return fill<uint8_t>(data, count, integer);
   case TensorType::Bool:
-    return fill<uint8_t>(data, count, [&] { return generator.bits() >> 63; });
+    return fill<uint8_t>(data, count, [&] { return generator() >> 63; });
   }
 }

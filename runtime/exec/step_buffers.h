@@ -45,8 +45,6 @@ public:
                        ddphook_context_t *device = nullptr)
       : signature(signature), device(device) {}
   ~StepBuffers();
-  StepBuffers(const StepBuffers &) = delete;
-  StepBuffers &operator=(const StepBuffers &) = delete;
 
   /// Allocates all buffers, each aligned to 64 bytes and none null.
   Status allocate();

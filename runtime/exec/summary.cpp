@@ -5,7 +5,6 @@
 #include "numbers.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <sys/stat.h>
 
 using namespace ddphook;
@@ -37,10 +36,7 @@ double StepTimes::median() const {
 static std::string printRatio(uint64_t before, uint64_t after) {
   if (after == 0)
     return before == 0 ? "1.00" : "infinite";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f",
-                static_cast<double>(before) / static_cast<double>(after));
-  return text;
+  return formatText("%.2f", static_cast<double>(before) / after);
 }
 
 static std::string describeWire(const ddphook_stats_t &stats) {
@@ -48,23 +44,20 @@ static std::string describeWire(const ddphook_stats_t &stats) {
     return "no collectives";
   std::string text =
       printBytes(static_cast<double>(stats.wire_bytes)) + " a rank in " +
-      printCount(static_cast<int64_t>(stats.collectives), "collective") +
-      ", uncompressed " +
+      printCount(stats.collectives, "collective") + ", uncompressed " +
       printBytes(static_cast<double>(stats.uncompressed_bytes)) + ", ratio " +
       printRatio(stats.uncompressed_bytes, stats.wire_bytes);
   // The numbers of PyTorch's PowerSGDState.compression_stats().
   if (stats.elements_before_compression > 0)
-    text += "; compression_stats: rate " +
-            printRatio(stats.elements_before_compression,
-                       stats.elements_after_compression) +
-            ", numel " + std::to_string(stats.elements_before_compression) +
-            " before, " + std::to_string(stats.elements_after_compression) +
-            " after";
+    text += concat("; compression_stats: rate ",
+                   printRatio(stats.elements_before_compression,
+                              stats.elements_after_compression),
+                   ", numel ", stats.elements_before_compression, " before, ",
+                   stats.elements_after_compression, " after");
   return text;
 }
 
-/// Replaces an estimated size by the files' size on disk, unless some are on
-/// another machine.
+/// Replaces an estimated size by that on disk, unless files are elsewhere.
 static PlannedFiles lookAt(PlannedFiles files) {
   double bytes = 0;
   for (int32_t rank = 0; rank < files.set.ranks; ++rank) {
@@ -82,15 +75,15 @@ std::string ddphook::describeRun(const Summary &summary) {
   const RunOptions &options = summary.options;
   const EntrySignature &signature = summary.signature;
   const std::string begin = std::string(summary.toolName) + ": ";
-  std::string text =
-      begin + "steps: " + std::to_string(options.steps) + " of '" +
-      options.entry + "' on " + printCount(summary.worldSize, "rank") + " in " +
-      printDuration(summary.seconds) + ", " +
-      printMilliseconds(summary.figures.medianSeconds) + " each (median)\n";
+  std::string text = concat(
+      begin, "steps: ", options.steps, " of '", options.entry, "' on ",
+      printCount(summary.worldSize, "rank"), " in ",
+      printDuration(summary.seconds), ", ",
+      printMilliseconds(summary.figures.medianSeconds), " each (median)\n");
   text += begin + "wire: " + describeWire(summary.figures.stats) + "\n";
   if (signature.stateCount > 0)
-    text += begin + "states: " + std::to_string(signature.stateCount) + " of " +
-            printBytes(static_cast<double>(signature.stateBytes)) + " a rank\n";
+    text += concat(begin, "states: ", signature.stateCount, " of ",
+                   printBytes(signature.stateBytes), " a rank\n");
   for (const PlannedFiles &planned :
        planFiles(options, signature, summary.worldSize)) {
     const bool isCheckpoint = !planned.makesRoom;

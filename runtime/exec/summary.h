@@ -18,10 +18,8 @@ struct RankFigures {
   ddphook_stats_t stats = {};
 };
 
-/// Measures how long steps take.
 class StepTimes {
 public:
-  /// Runs `step` and records its time.
   template <typename Step>
   auto measure(const Step &step) {
     const auto start = std::chrono::steady_clock::now();
@@ -48,7 +46,6 @@ struct Summary {
   RankFigures figures; ///< From rank 0.
 };
 
-/// Returns the summary's lines.
 std::string describeRun(const Summary &summary);
 
 } // namespace ddphook

@@ -33,17 +33,6 @@ static std::vector<char> bytesOf(const std::vector<double> &values,
   return bytes;
 }
 
-TEST(SweepValues, BitsOfIntegers) {
-  for (Dtype dtype : allDtypes)
-    for (int64_t value = -256; value <= 256; ++value) {
-      const uint64_t bits = bitsOfInteger(value, dtype);
-      std::vector<char> bytes(static_cast<size_t>(dtypeSize(dtype)));
-      std::memcpy(bytes.data(), &bits, bytes.size());
-      EXPECT_EQ(valuesOf(bytes, dtype), std::vector<double>{double(value)})
-          << dtypeName(dtype);
-    }
-}
-
 /// Sums, and means, of all ranks' inputs are right; an element that differs,
 /// one that is another's, and an input that came back are wrong.
 TEST(SweepValues, FindWhatIsWrong) {

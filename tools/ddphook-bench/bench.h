@@ -8,6 +8,8 @@
 
 #include "device_stream.h"
 #include "job/context.h"
+#include "module/module_groups.h"
+#include "module/module_memory.h"
 #include "options.h"
 #include "rank_group.h"
 #include "report.h"
@@ -45,48 +47,41 @@ double now(); ///< Seconds of a steady clock.
 class Array {
 public:
   explicit Array(Context &context) : context(context) {}
-  ~Array();
-  Array(const Array &) = delete;
-  Array &operator=(const Array &) = delete;
 
-  Status allocate(int64_t bytes);
+  Status allocate(int64_t bytes) {
+    return memory.allocate(context, {bytes, /*alignment=*/256});
+  }
   template <class T = void>
   T *as() const {
-    return static_cast<T *>(memory);
+    return reinterpret_cast<T *>(memory.get());
   }
   Status write(const void *host, int64_t size) const;
   Status read(void *host, int64_t size) const;
 
 private:
   Context &context;
-  void *memory = nullptr;
-  uint64_t bytes = 0;
+  DeviceMemory memory;
 };
 
 /// The process group of all ranks of a job.
 class Group {
 public:
   explicit Group(Context &context) : context(context), word(context) {}
-  ~Group();
-  Group(const Group &) = delete;
-  Group &operator=(const Group &) = delete;
 
   /// Collective. No collective of the group may send more than `maxBytes`, or
   /// as many encoded ones.
   Status join(const std::string &key, bool isOneMachine, int64_t maxBytes);
   Status run(const ddphook_collective_t &operation, const void *in, void *out);
-  /// Waits for all ranks and for the device, for about as long as a small
-  /// collective takes.
+  /// Waits for all ranks and the device, about as long as a small collective.
   Status barrier();
-  ddphook_communicator_t *get() const { return communicator; }
+  ddphook_communicator_t *get() const { return communicator.get(); }
 
 private:
   Context &context;
   Array word;
-  ddphook_communicator_t *communicator = nullptr;
+  Communicator communicator;
 };
 
-/// An all-reduce of `count` elements.
 ddphook_collective_t allReduceOf(int64_t count, Dtype dtype,
                                  std::optional<Dtype> wire, bool isMean);
 
@@ -103,7 +98,6 @@ float roundScalar(float x, Dtype type);
 Status combine(Context &context, std::vector<double> *numbers,
                bool isSum = false);
 
-/// Work to time.
 struct Work {
   std::string name;
   int64_t bytes; ///< That have to move.
@@ -116,7 +110,6 @@ struct Work {
   Json torch = nullptr;
 };
 
-/// A rank of a benchmark.
 class Rank {
 public:
   Rank(const Options &options, int size, Report &report, RankReport &alive)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces and whole hooks of all ranks, over each transport of the host,
-// next to copies that all ranks make at once; and the host's time to start a
-// collective.
+// next to copies that all ranks make at once; and the time to start one.
 
 #include "powersgd.h"
 
@@ -83,7 +82,7 @@ struct Bucket {
           part = roundScalar(part / static_cast<float>(ranks), wire);
         sum = roundScalar(sum + part, wire);
       }
-      *right &= std::fabs(result[static_cast<size_t>(i)] - sum) <= tolerance;
+      *right &= std::fabs(result[i] - sum) <= tolerance;
     }
     return fill(type);
   }
@@ -120,9 +119,9 @@ measureReductions(Rank &rank, const std::string &title,
     }
   works.insert(works.end(), more.begin(), more.end());
   return rank.measure(
-      title + ", " + std::to_string(rank.size) + " ranks on '" +
-          rank.options.device + "', " + sizeName(bucket.n) +
-          "; copies by all ranks at once; GB/s of what has to move",
+      concat(title, ", ", rank.size, " ranks on '", rank.options.device, "', ",
+             sizeName(bucket.n),
+             "; copies by all ranks at once; GB/s of what has to move"),
       rank.withCopies(std::move(works), 4 * bucket.n),
       &bucket.links.front().group);
 }
@@ -161,7 +160,7 @@ Status bench::benchHooks(Rank &rank) {
                                             shape.elements(), &link.group);
       DDPHOOK_TRY(each.prepare());
       works.push_back(
-          {"PowerSGD, rank " + std::to_string(approximation) + ", " + link.name,
+          {concat("PowerSGD, rank ", approximation, ", ", link.name),
            kPowerSgdBytes * shape.elements(), [&each] { return each.step(); },
            [&each](bool *right) { return each.checkFirstStep(right); }});
       if (&link == &bucket.links.front())
@@ -217,8 +216,7 @@ Status bench::benchStart(Rank &rank) {
                             values == std::vector<float>(count, expected)));
     results.push_back({name, "", 0, seconds});
   }
-  return rank.add("host time of starting an all-reduce of 16 KiB on '" +
-                      rank.options.device + "', " + std::to_string(rank.size) +
-                      " ranks",
+  return rank.add(concat("host time of starting an all-reduce of 16 KiB on '",
+                         rank.options.device, "', ", rank.size, " ranks"),
                   results);
 }

@@ -62,8 +62,7 @@ struct CudaCalls {
   DDPHOOK_CUDA_CALLS(DDPHOOK_DECLARE)
 #undef DDPHOOK_DECLARE
 
-  /// Finds them in the CUDA runtime of this process. Leaves `isFound` false
-  /// if there is none.
+  /// Finds them in this process's CUDA runtime, if there is one.
   Status find(bool *isFound) {
     std::string path;
     ::dl_iterate_phdr(
@@ -82,10 +81,9 @@ struct CudaCalls {
   name##Call = reinterpret_cast<decltype(name##Call)>(                         \
       library ? ::dlsym(library, DDPHOOK_EXPANDED_TEXT_OF(name)) : nullptr);   \
   if (!name##Call)                                                             \
-    return error(DDPHOOK_UNSUPPORTED,                                          \
-                 "expected %s to have %s; build ddphook-bench with the "       \
-                 "toolkit that the backend was built with",                    \
-                 path.c_str(), DDPHOOK_EXPANDED_TEXT_OF(name));
+    return unsupported("expected %s to have %s; build ddphook-bench with the " \
+                       "toolkit that the backend was built with",              \
+                       path.c_str(), DDPHOOK_EXPANDED_TEXT_OF(name));
     DDPHOOK_CUDA_CALLS(DDPHOOK_FIND)
 #undef DDPHOOK_FIND
     return Status::ok();
@@ -94,8 +92,8 @@ struct CudaCalls {
   Status check(cudaError_t code, const char *what) const {
     return code == cudaSuccess
                ? Status::ok()
-               : error(DDPHOOK_INTERNAL, "%s: error %d: %s", what,
-                       static_cast<int>(code), cudaGetErrorStringCall(code));
+               : internalError("%s: error %d: %s", what, static_cast<int>(code),
+                               cudaGetErrorStringCall(code));
   }
 };
 
@@ -179,9 +177,8 @@ private:
       if (code != cudaErrorNotReady)
         return cuda.check(code, "waiting for an event");
       if (now() - begin > kLongestSeconds)
-        return error(DDPHOOK_DEADLINE_EXCEEDED,
-                     "expected the device to be done within %g s",
-                     kLongestSeconds);
+        return deadlineExceeded("expected the device to be done within %g s",
+                                kLongestSeconds);
     }
   }
 

@@ -126,7 +126,7 @@ Status time(Rank &rank, Job &job, int count, Samples *samples,
 }
 
 std::string titleOf(const Rank &rank, const std::string &what) {
-  return what + ", " + std::to_string(rank.size) + " ranks on one machine";
+  return concat(what, ", ", rank.size, " ranks on one machine");
 }
 
 } // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The work of hooks without their collectives, in a group of one: the functions
-// of a backend, as compiled code calls them, next to the best copy of as many
-// bytes, which is the limit.
+// The work of hooks without their collectives: the functions of a backend, as
+// compiled code calls them, next to the limit, a copy of as many bytes.
 
 #include "bench.h"
 
@@ -42,7 +41,8 @@ int64_t HookKind::bytes(int64_t count) const {
 
 std::string bench::sizeName(int64_t elements) {
   const double kib = static_cast<double>(elements) / 256;
-  return kib < 1024 ? print("%.3g KiB", kib) : print("%.4g MiB", kib / 1024);
+  return kib < 1024 ? formatText("%.3g KiB", kib)
+                    : formatText("%.4g MiB", kib / 1024);
 }
 
 namespace {

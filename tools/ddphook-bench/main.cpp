@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Benchmarks of the runtime: `sweep` for the user's machines and networks. All
-// other subcommands verify their results, then measure them against named
-// baselines of the same run.
+// other subcommands verify their results, then measure them against baselines.
 
 #include "bench.h"
 
@@ -179,5 +178,5 @@ int main(int argc, char **argv) {
     }
   return report.allRight()
              ? 0
-             : fail(Status(DDPHOOK_INTERNAL, "a result is wrong, see above"));
+             : fail(internalError("a result is wrong, see above"));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Members of bench.h: a rank, its memory and its process group, and the loop
-// over works.
+// Members of bench.h: a rank, its memory and group, and the loop over works.
 
 #include "bench.h"
 
@@ -17,7 +16,6 @@
 using namespace ddphook;
 using namespace ddphook::bench;
 
-static constexpr uint64_t kAlignment = 256;
 static constexpr int kRepetitions = 5;
 /// On a device of its own, calls are repeated for this time in one sample,
 /// because one is shorter than the launch and the wait; but no more calls than
@@ -31,59 +29,32 @@ double bench::now() {
       .count();
 }
 
-Array::~Array() {
-  if (memory)
-    context.backend().memory_free(context.device(), memory, bytes);
-}
-
-Status Array::allocate(int64_t size) {
-  bytes = static_cast<uint64_t>(size);
-  return context.call(&ddphook_backend_t::memory_alloc, bytes, kAlignment,
-                      &memory);
-}
-
 Status Array::write(const void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_write, memory, host,
-                      static_cast<uint64_t>(size));
+  return context.call(&ddphook_backend_t::memory_write, as<>(), host, size);
 }
 
 Status Array::read(void *host, int64_t size) const {
-  return context.call(&ddphook_backend_t::memory_read, host, memory,
-                      static_cast<uint64_t>(size));
-}
-
-Group::~Group() {
-  if (communicator)
-    context.backend().communicator_destroy(context.device(), communicator);
+  return context.call(&ddphook_backend_t::memory_read, host, as<>(), size);
 }
 
 Status Group::join(const std::string &key, bool isOneMachine,
                    int64_t maxBytes) {
   DDPHOOK_TRY(word.allocate(8));
-  const std::string proofKey = context.proofKey(key);
-  std::vector<int32_t> ranks(static_cast<size_t>(context.worldSize()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  ddphook_communicator_config_t config = {};
-  config.struct_size = sizeof(config);
-  config.size = context.worldSize();
-  config.rank = context.rank();
-  config.world_ranks = ranks.data();
-  config.one_machine = isOneMachine;
+  GroupMembers members;
+  members.ranks.resize(context.worldSize());
+  std::iota(members.ranks.begin(), members.ranks.end(), 0);
+  members.index = context.rank();
+  members.isOneMachine = isOneMachine;
   // The barrier's word is a collective, too.
-  config.max_wire_bytes = static_cast<uint64_t>(std::max<int64_t>(maxBytes, 8));
-  config.max_encoded_bytes = config.max_wire_bytes;
-  config.store = &context.storeTable();
-  config.key = key.c_str();
-  config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
-  config.proof_key_size = proofKey.size();
-  return context.call(&ddphook_backend_t::communicator_create, &config,
-                      &communicator);
+  const uint64_t most = std::max<int64_t>(maxBytes, 8);
+  return communicator.join(context, members, "the process group", key,
+                           {most, most, /*gathered=*/0});
 }
 
 Status Group::run(const ddphook_collective_t &operation, const void *in,
                   void *out) {
-  return context.call(&ddphook_backend_t::collective, communicator, &operation,
-                      in, out, /*ticket=*/nullptr);
+  return context.call(&ddphook_backend_t::collective, communicator.get(),
+                      &operation, in, out, /*ticket=*/nullptr);
 }
 
 Status Group::barrier() {
@@ -131,7 +102,7 @@ float bench::inputElement(int64_t i, int rank) {
 std::vector<float> bench::inputOf(int64_t n, int rank) {
   std::vector<float> values(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
-    values[static_cast<size_t>(i)] = inputElement(i, rank);
+    values[i] = inputElement(i, rank);
   return values;
 }
 
@@ -144,8 +115,7 @@ float bench::roundScalar(float x, Dtype type) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
 }
 
-/// Binds the calling thread to its allowed processor `index`, modulo. Without
-/// that, measurements are noisier, not wrong.
+/// Binds the calling thread to an allowed processor, for less noise.
 static void pinTo(int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -223,7 +193,7 @@ std::vector<Work> Rank::withCopies(std::vector<Work> works,
     if (work.bytes > 0) {
       const int64_t bytes = work.bytes;
       const std::string name =
-          print("copy of %.4g MB", static_cast<double>(bytes) * 1e-6);
+          formatText("copy of %.4g MB", static_cast<double>(bytes) * 1e-6);
       work.baselines.emplace_back(name, "copy");
       if (std::none_of(list.begin(), list.end(),
                        [&](const Work &other) { return other.name == name; }))

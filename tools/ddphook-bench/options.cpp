@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <optional>
 #include <regex>
-#include <sstream>
 
 using namespace ddphook;
 using namespace ddphook::bench;
@@ -99,16 +98,6 @@ std::string bench::helpOf(const std::vector<Flag> &flags) {
     text += line + flag.help + "\n";
   }
   return text;
-}
-
-std::vector<std::string> bench::splitList(const std::string &text) {
-  std::vector<std::string> items;
-  std::stringstream list(text);
-  for (std::string item; std::getline(list, item, ',');)
-    items.push_back(item);
-  if (text.empty() || text.back() == ',')
-    items.emplace_back();
-  return items;
 }
 
 Setter bench::toNumber(double *number, double least, double most) {

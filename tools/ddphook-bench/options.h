@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "base/packed_texts.h"
 #include "base/status.h"
 
 #include <cstdint>
@@ -42,12 +43,8 @@ std::string didYouMean(std::string_view name,
                        const std::vector<std::string_view> &known,
                        const std::string &prefix = "");
 
-/// Prints a failure, and names the help if the usage is wrong. Returns the exit
-/// status.
+/// Prints a failure, and the help of a wrong usage; returns the exit status.
 int fail(const Status &status, const char *help = nullptr);
-
-/// The items of a list that is separated by commas.
-std::vector<std::string> splitList(const std::string &text);
 
 Status mismatch(const std::string &flag, const char *wanted,
                 const std::string &value);
@@ -60,7 +57,7 @@ template <class T>
 Setter toList(std::vector<T> *list, Setter add) {
   return [=](const std::string &flag, const std::string &value) {
     list->clear();
-    for (const std::string &item : splitList(value))
+    for (const std::string &item : splitAtCommas(value))
       DDPHOOK_TRY(add(flag, item));
     return Status::ok();
   };

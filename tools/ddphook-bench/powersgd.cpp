@@ -45,11 +45,10 @@ BucketShape bench::matrices(int64_t elements, int64_t count, int64_t columns) {
   const std::vector<int64_t> matrix = {
       columns ? std::max<int64_t>(each / columns, 1) : side,
       columns ? columns : side};
-  return {
-      count > 1 ? std::to_string(count) + " matrices"
-      : columns ? "a tall matrix"
-                : "one matrix",
-      std::vector<std::vector<int64_t>>(static_cast<size_t>(count), matrix)};
+  return {count > 1 ? std::to_string(count) + " matrices"
+          : columns ? "a tall matrix"
+                    : "one matrix",
+          std::vector<std::vector<int64_t>>(count, matrix)};
 }
 
 bool bench::isCompressed(const std::vector<int64_t> &tensor, int64_t rank) {
@@ -109,9 +108,8 @@ Status PowerSgd::prepare() {
   std::vector<int32_t> generator(generatorElements);
   seedGenerator(0, generator.data());
   std::vector<float> numbers(static_cast<size_t>(total.q));
-  DDPHOOK_TRY(drawNormal(generator.data(), draws.data(),
-                         static_cast<int64_t>(draws.size()), numbers.data(),
-                         Dtype::F32));
+  DDPHOOK_TRY(drawNormal(generator.data(), draws.data(), draws.size(),
+                         numbers.data(), Dtype::F32));
   return q.write(numbers.data(), 4 * total.q);
 }
 
@@ -123,8 +121,7 @@ Status PowerSgd::reduce(float *data, int64_t count) {
 
 Status PowerSgd::divide(float *data, int64_t count) {
   return context.call(&ddphook_backend_t::divide_by_group_size,
-                      static_cast<int64_t>(context.worldSize()), data, data,
-                      count, DDPHOOK_F32);
+                      context.worldSize(), data, data, count, DDPHOOK_F32);
 }
 
 Status PowerSgd::step() {

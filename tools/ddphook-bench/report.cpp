@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <fstream>
 #include <sys/mman.h>
@@ -18,15 +17,6 @@ double bench::median(Samples samples) {
   auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
   std::nth_element(samples.begin(), middle, samples.end());
   return *middle;
-}
-
-std::string bench::print(const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
 }
 
 Report::Report(std::string path)
@@ -140,7 +130,7 @@ Status Report::load() {
   std::ifstream file("/proc/self/fd/" + std::to_string(exchange));
   Json written = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (written.is_discarded())
-    return error(DDPHOOK_INTERNAL, "expected results, but got none");
+    return internalError("expected results, but got none");
   root = std::move(written);
   return Status::ok();
 }

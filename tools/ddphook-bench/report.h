@@ -21,10 +21,6 @@ using Samples = std::vector<double>;
 /// Returns the upper median, or 0 if there is none.
 double median(Samples samples);
 
-/// Returns at most 511 characters, formatted as by printf.
-std::string print(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-
 /// One line of a table.
 struct Result {
   std::string name;
@@ -49,12 +45,10 @@ public:
   void verified(const std::string &what, bool right);
   bool allRight() const;
 
-  /// Adds a section, prints it, and writes the file: a run that is interrupted
-  /// leaves what it has measured.
+  /// Adds a section, prints it, and writes the file, for interrupted runs.
   Status add(const std::string &title, const std::vector<Result> &results);
 
-  /// A process that measures writes the results to a file; its parent reads
-  /// them.
+  /// A measuring process writes the results to a file; its parent reads them.
   Status save() const;
   Status load();
 

@@ -34,8 +34,7 @@ struct SweepOptions {
   std::vector<HookKind> hooks = {hookKinds().front()};
   /// Divide by the number of ranks before adding, as DDP does.
   bool isMean = false;
-  /// One measurement times `iterations` runs after `warmup` others; it is
-  /// repeated `rounds` times.
+  /// A measurement times `iterations` runs after `warmup`, `rounds` times.
   int iterations = 20, warmup = 5, rounds = 3;
   bool checks = true;
   /// Ranks to start on this machine; 0: 2, unless a launcher has started some.
@@ -137,13 +136,11 @@ Status SweepOptions::parse(const Arguments &arguments) {
   }));
   if (minBytes > maxBytes)
     return invalid(
-        "expected --min-bytes to be at most --max-bytes, but got %lld "
-        "and %lld",
-        static_cast<long long>(minBytes), static_cast<long long>(maxBytes));
+        concat("expected --min-bytes to be at most --max-bytes, but got ",
+               minBytes, " and ", maxBytes));
   if (stepBytes > 0 && (maxBytes - minBytes) / stepBytes >= kMostSizes)
-    return invalid("expected at most %lld sizes, but got --step-bytes=%lld",
-                   static_cast<long long>(kMostSizes),
-                   static_cast<long long>(stepBytes));
+    return invalid(concat("expected at most ", kMostSizes,
+                          " sizes, but got --step-bytes=", stepBytes));
   return Status::ok();
 }
 
@@ -164,7 +161,7 @@ std::string SweepOptions::fingerprint() const {
 constexpr const char *kPlaces[] = {"out_of_place", "in_place"};
 
 std::string header(const Json &result) {
-  std::string text = print(
+  std::string text = formatText(
       "# all-reduce, %s; ranks: %d, machines: %d, backend: %s, transport: %s\n"
       "# time of the slowest rank; algbw = size / time, busbw = bytes on the "
       "wire * 2(n-1)/n / time\n#\n",
@@ -172,25 +169,28 @@ std::string header(const Json &result) {
       result["machines"].get<int>(),
       result["backend"].get<std::string>().c_str(),
       result["transport"].get<std::string>().c_str());
-  text += print("# %-40s %-33s  %s\n", "", "out-of-place", "in-place");
-  text += print("# %10s %12s %9s %5s", "size", "count", "hook", "type");
+  text += formatText("# %-40s %-33s  %s\n", "", "out-of-place", "in-place");
+  text += formatText("# %10s %12s %9s %5s", "size", "count", "hook", "type");
   for (int i = 0; i < 2; ++i)
-    text += print(" %9s %7s %7s %7s", "time", "algbw", "busbw", "#wrong");
-  text += print("\n# %10s %12s %15s", "(B)", "(elements)", "");
+    text += formatText(" %9s %7s %7s %7s", "time", "algbw", "busbw", "#wrong");
+  text += formatText("\n# %10s %12s %15s", "(B)", "(elements)", "");
   for (int i = 0; i < 2; ++i)
-    text += print(" %9s %7s %7s%s", "(us)", "(GB/s)", "(GB/s)",
-                  i == 0 ? "        " : "\n");
+    text += formatText(" %9s %7s %7s%s", "(us)", "(GB/s)", "(GB/s)",
+                       i == 0 ? "        " : "\n");
   return text;
 }
 
 /// Formats a time with as many digits as fit.
 std::string microseconds(double value) {
-  return print(value < 100 ? "%.2f" : value < 10000 ? "%.1f" : "%.0f", value);
+  return formatText(value < 100     ? "%.2f"
+                    : value < 10000 ? "%.1f"
+                                    : "%.0f",
+                    value);
 }
 
 /// Formats GB/s; three digits are enough, on slow links too.
 std::string bandwidth(double value) {
-  return print(value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
+  return formatText(value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
 }
 
 std::string wrongText(const Json &wrong) {
@@ -198,16 +198,16 @@ std::string wrongText(const Json &wrong) {
 }
 
 std::string line(const Json &row) {
-  std::string text = print(
+  std::string text = formatText(
       "  %10lld %12lld %9s %5s", row["size_bytes"].get<long long>(),
       row["count"].get<long long>(), row["hook"].get<std::string>().c_str(),
       row["datatype"].get<std::string>().c_str());
   for (const char *place : kPlaces)
-    text +=
-        print(" %9s %7s %7s %7s", microseconds(row[place]["time_us"]).c_str(),
-              bandwidth(row[place]["algbw_gbs"]).c_str(),
-              bandwidth(row[place]["busbw_gbs"]).c_str(),
-              wrongText(row[place]["wrong"]).c_str());
+    text += formatText(" %9s %7s %7s %7s",
+                       microseconds(row[place]["time_us"]).c_str(),
+                       bandwidth(row[place]["algbw_gbs"]).c_str(),
+                       bandwidth(row[place]["busbw_gbs"]).c_str(),
+                       wrongText(row[place]["wrong"]).c_str());
   return text + "\n";
 }
 
@@ -271,8 +271,7 @@ public:
       : options(options), context(context), group(context), in(context),
         out(context) {}
 
-  /// Prints and writes on rank 0; calls `onRow` after every row. All ranks get
-  /// the same numbers.
+  /// Prints and writes on rank 0; all ranks get its numbers and call `onRow`.
   Status run(const Bootstrap &place, const std::function<void(int64_t)> &onRow);
 
 private:
@@ -374,8 +373,7 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
         {"min_us", *least * 1e6},
         {"max_us", *most * 1e6},
         {"algbw_gbs", perSecond(bytes)},
-        // Bytes that each rank's link carries in each direction, whatever the
-        // algorithm.
+        // Bytes that each rank's link carries each way, whatever the algorithm.
         {"busbw_gbs", perSecond(wireBytes) * 2 * (ranks - 1) / ranks},
         {"wrong", isChecked ? Json(std::llround(wrong[0])) : Json(nullptr)}};
   }
@@ -429,20 +427,19 @@ Status SweepRank::run(const Bootstrap &place,
   if (!isFirst)
     return Status::ok();
   summarize(&result);
-  show(print("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
-             wrongText(result["wrong"]).c_str(),
-             result["average_busbw_gbs"].get<double>()));
+  show(formatText("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
+                  wrongText(result["wrong"]).c_str(),
+                  result["average_busbw_gbs"].get<double>()));
   if (!options.csv.empty())
     DDPHOOK_TRY(save(csv, toCsv(result)));
   if (!options.json.empty())
     DDPHOOK_TRY(save(json, result.dump(2) + "\n"));
   if (!result["wrong"].is_null() && result["wrong"] != 0)
-    return error(DDPHOOK_DATA_LOSS, "expected no wrong elements, but got %s",
-                 wrongText(result["wrong"]).c_str());
+    return dataLoss("expected no wrong elements, but got %s",
+                    wrongText(result["wrong"]).c_str());
   return Status::ok();
 }
 
-/// Joins the job at `place` and measures.
 static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onRow) {
   std::unique_ptr<Context> context;

@@ -2,18 +2,18 @@
 
 #include "sweep_values.h"
 
+#include "kernels.h"
+
 #include <algorithm>
 #include <cstring>
 
 using namespace ddphook;
 using namespace ddphook::bench;
 
-/// Values repeat after a prime number of elements, so that no two blocks of a
-/// collective are alike.
+/// Values repeat after a prime number, so no two blocks are alike.
 static constexpr int64_t kPeriod = 1009;
 static constexpr int64_t kLargest = 3;
 
-/// Returns the number of fraction bits of a type.
 static int fractionBits(Dtype dtype) {
   switch (dtype) {
   case Dtype::F16:
@@ -26,21 +26,6 @@ static int fractionBits(Dtype dtype) {
     return 52;
   }
   return 0;
-}
-
-uint64_t bench::bitsOfInteger(int64_t value, Dtype dtype) {
-  if (value == 0)
-    return 0;
-  const auto exact = static_cast<double>(value);
-  uint64_t bits;
-  std::memcpy(&bits, &exact, sizeof(bits));
-  const int fraction = fractionBits(dtype);
-  const int width = 8 * static_cast<int>(dtypeSize(dtype));
-  // Exponents have another bias, and fractions fewer bits.
-  const uint64_t bias = (uint64_t(1) << (width - fraction - 2)) - 1;
-  const uint64_t exponent = (bits >> 52 & 0x7ff) - 1023 + bias;
-  return (bits >> 63) << (width - 1) | exponent << fraction |
-         (bits & ((uint64_t(1) << 52) - 1)) >> (52 - fraction);
 }
 
 /// True if the product with the rounded inverse of `divisor`, which is a
@@ -79,13 +64,13 @@ int64_t SweepValues::contribution(int rank, int64_t i) const {
 std::vector<char>
 SweepValues::repeat(const std::function<int64_t(int64_t i)> &element,
                     int64_t count) const {
-  const size_t size = static_cast<size_t>(dtypeSize(dtype));
-  std::vector<char> bytes(static_cast<size_t>(count) * size);
-  size_t done = 0;
-  for (int64_t i = 0; i < std::min(kPeriod, count); ++i, done += size) {
-    const uint64_t bits = bitsOfInteger(element(i), dtype);
-    std::memcpy(bytes.data() + done, &bits, size); // little-endian
-  }
+  std::vector<double> period(std::min(kPeriod, count));
+  for (size_t i = 0; i < period.size(); ++i)
+    period[i] = static_cast<double>(element(i));
+  std::vector<char> bytes(count * dtypeSize(dtype));
+  host::castArray(period.data(), Dtype::F64, bytes.data(), dtype,
+                  period.size());
+  size_t done = period.size() * dtypeSize(dtype);
   while (done < bytes.size()) {
     // Copy whole periods: the previous part consists of one or more.
     const size_t more = std::min(done, bytes.size() - done);

@@ -2,8 +2,7 @@
 //
 // The inputs of a sweep's all-reduces and their expected results: small
 // integers, which neither the order of additions nor the wire type can round.
-// So every difference is an error. Other tests check that roundings are
-// PyTorch's.
+// So every difference is an error.
 
 #pragma once
 
@@ -44,8 +43,5 @@ private:
   int worldSize;
   int64_t largest;
 };
-
-/// Returns the bits of an integer in a type that represents it.
-uint64_t bitsOfInteger(int64_t value, Dtype dtype);
 
 } // namespace ddphook::bench

@@ -87,20 +87,19 @@ Status TorchProcess::ask(const std::string &line, Json *reply) {
   while ((end = received.find('\n')) == std::string::npos) {
     pollfd ready{channel, POLLIN, 0};
     if (poll(&ready, 1, deadline.remainingMs()) == 0)
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "PyTorch's process did not answer within %g s",
-                   kPatienceSeconds);
+      return deadlineExceeded("PyTorch's process did not answer within %g s",
+                              kPatienceSeconds);
     char block[65536];
     const ssize_t size = read(channel, block, sizeof(block));
     if (size <= 0)
-      return error(DDPHOOK_PEER_LOST, "PyTorch's process ended");
+      return peerLost("PyTorch's process ended");
     received.append(block, static_cast<size_t>(size));
   }
   *reply = Json::parse(received.substr(0, end), nullptr,
                        /*allow_exceptions=*/false);
   if (!reply->is_object())
-    return error(DDPHOOK_INTERNAL, "PyTorch's process failed: %s",
-                 received.substr(0, end).c_str());
+    return internalError("PyTorch's process failed: %s",
+                         received.substr(0, end).c_str());
   received.erase(0, end + 1);
   return Status::ok();
 }

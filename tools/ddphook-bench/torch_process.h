@@ -15,8 +15,7 @@ namespace ddphook::bench {
 
 class TorchProcess {
 public:
-  /// Starts torch_hooks.py with `options`, on all processors of the parent
-  /// process.
+  /// Starts torch_hooks.py, on all processors of the parent process.
   static Status start(const std::string &python, const Json &options,
                       std::unique_ptr<TorchProcess> *process);
   ~TorchProcess();

@@ -21,8 +21,7 @@ CommThread::~CommThread() {
     thread.join();
 }
 
-/// Runs onFailure, which must not throw, unless it has run; `lock` is held
-/// before and after.
+/// Runs onFailure, which must not throw, once; `lock` is held around it.
 void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   if (hasNotified)
     return;
@@ -89,9 +88,8 @@ Status CommThread::start(Job job, RunsOn place, int64_t *ticket) {
 Status CommThread::wait(int64_t ticket) {
   std::unique_lock<std::mutex> lock(mutex);
   if (ticket < 1 || ticket > started)
-    return invalid("expected a ticket from 1 to %lld, but got %lld",
-                   static_cast<long long>(started),
-                   static_cast<long long>(ticket));
+    return invalid(
+        concat("expected a ticket from 1 to ", started, ", but got ", ticket));
   changed.wait(lock, [&] { return ended >= ticket; });
   return ticket >= failedTicket ? failure : Status::ok();
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs jobs one after another, on one thread, in the order in which they are
-// started. The order is the same on all ranks, so two collectives of a rank
-// never wait for each other. The first failure is final.
+// Runs jobs in the order in which they are started, on one thread. The order is
+// the same on all ranks, so two collectives of a rank never wait for each
+// other. The first failure is final.
 //
 // A job may also run on the thread that starts it if no earlier job is left.
 // Ranks need not agree on this: take the first collective, in the common order,
 // that has not ended on all ranks. Each of its ranks reaches it, wherever it
-// runs it, because until then the rank waits only for earlier collectives,
-// which have ended.
+// runs it: until then it waits only for earlier collectives, which have ended.
 
 #pragma once
 
@@ -45,10 +44,8 @@ public:
   /// the job runs here and fails, returns its failure and sets no ticket.
   Status start(Job job, RunsOn place, int64_t *ticket);
 
-  /// Waits until the job with this ticket has ended.
   Status wait(int64_t ticket);
 
-  /// Waits until all started jobs have ended.
   Status waitForAll();
 
   /// Makes all jobs that have not begun fail. Any thread may call it; it does

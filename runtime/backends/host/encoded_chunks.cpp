@@ -101,8 +101,7 @@ void EncodedChunks::encodeAffineBlocks(const void *in, int64_t begin,
   }
 }
 
-/// Parts without an encoding end at cache lines, so that two ranks never write
-/// to the same one.
+/// Parts without an encoding end at cache lines, each of one rank.
 ElementRange EncodedChunks::part(int64_t count, int part, int parts) const {
   const int64_t granule =
       encoding ? encoding->granule() : kLine / dtypeSize(wire);
@@ -128,8 +127,7 @@ void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
     const int section = order.section(begin + i);
     const int64_t stop = std::min(range.end, order.sectionEnd(section) - begin);
     for (int k = 0; k < ranks; ++k)
-      ordered[static_cast<size_t>(k)] =
-          elementAt(memories[order.rankAt(section, k)], wire, i);
+      ordered[k] = elementAt(memories[order.rankAt(section, k)], wire, i);
     sumRanks(ordered.data(), ranks, elementAt(out, wire, i), wire, stop - i,
              stores);
     i = stop;

@@ -8,8 +8,7 @@
 //
 // Affine codes are reduced in one stage: every rank adds the codes of all
 // ranks. All others are reduced in two stages: the owner of a part of a chunk
-// adds the codes of all ranks and encodes the sum; then all ranks, the owner
-// included, decode it.
+// adds the codes of all ranks and encodes the sum, which all ranks decode.
 
 #pragma once
 
@@ -24,7 +23,6 @@ namespace ddphook::host {
 
 class EncodedChunks {
 public:
-  /// Describes a reduction on rank `rank` of `ranks`.
   EncodedChunks(const CollectiveDesc &desc, int rank, int ranks);
 
   /// Returns the number of elements of a chunk whose memory has at most `bytes`
@@ -33,8 +31,7 @@ public:
 
   bool isAffine() const { return encoding && encoding->isAffine(); }
 
-  /// Bytes of the scales and of the codes of `count` elements; not for affine
-  /// codes.
+  /// Bytes of the scales and codes of `count` elements; not for affine codes.
   int64_t scaleBytes(int64_t count) const {
     return encoding ? encoding->scaleBytes(count) : 0;
   }
@@ -47,9 +44,8 @@ public:
 
   /// Encodes `count` elements from `begin` of `in`, the whole array; without an
   /// encoding, divides them if the reduction divides, and writes them as
-  /// `stores` says. Chunks must come in order, because an affine block may
-  /// continue in the next one. The elements of earlier chunks may have been
-  /// overwritten.
+  /// `stores` says. Chunks must come in order, as an affine block may go on in
+  /// the next. Elements of earlier chunks may be overwritten.
   void encode(const void *in, int64_t begin, int64_t count, void *memory,
               Stores stores = Stores::Cached);
 
@@ -59,9 +55,9 @@ public:
   ElementRange part(int64_t count, int part, int parts) const;
 
   /// Adds part `range` of the chunk's memory of all ranks into the same part of
-  /// `out`, which may be one of the memories. With an encoding, adds in rank
-  /// order, divides if the reduction divides, and encodes the sum; `stores` is
-  /// for sums without one.
+  /// `out`, perhaps one of the memories. With an encoding, adds in rank order,
+  /// divides if the reduction divides, and encodes the sum; `stores` is for
+  /// sums without one.
   void sum(void *const *memories, int64_t begin, int64_t count,
            ElementRange range, void *out, Stores stores = Stores::Cached);
 

@@ -22,7 +22,6 @@ struct GroupPlace {
   /// The name of the group in messages; empty if it is the whole job.
   std::string group = {};
 
-  /// Returns the job's number of rank `number` of the group.
   int jobRank(int number) const {
     const auto index = static_cast<size_t>(number);
     return index < jobRanks.size() ? jobRanks[index] : number;
@@ -39,8 +38,8 @@ struct GroupPlace {
   }
   /// The failure of a wait of `seconds` seconds for rank `number` of the group.
   Status lateness(int number, double seconds) const {
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not arrive within %g s",
-                 nameOf(number).c_str(), seconds);
+    return deadlineExceeded("%s did not arrive within %g s",
+                            nameOf(number).c_str(), seconds);
   }
   /// Gets the value that rank `number` of the group sets, until `deadline`.
   Status getFrom(int number, Store &store, const std::string &key,

@@ -29,12 +29,9 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-struct ddphook_communicator {
-  std::unique_ptr<HostCommunicator> impl;
-  int32_t size = 1;
-  int32_t rank = 0;
+struct ddphook_communicator : HostCommunicator {
   /// Where started collectives run.
-  CommThread::RunsOn place = CommThread::RunsOn::Thread;
+  CommThread::RunsOn runsOn = CommThread::RunsOn::Thread;
 };
 
 struct ddphook_matrices {
@@ -43,9 +40,8 @@ struct ddphook_matrices {
 
 namespace ddphook::host {
 
-/// Which started collectives run concurrently with the program, on a separate
-/// thread: those of groups that span machines, all, or none. The others run on
-/// the thread that starts them.
+/// Which started collectives run on a thread of their own: those of groups that
+/// span machines, all, or none.
 enum class AsyncProgress { Auto, Always, Never };
 
 /// The functions of the table, which pass failures and exceptions to HostCall.
@@ -76,9 +72,8 @@ public:
     copyBytes(host, memory, static_cast<int64_t>(bytes));
   }
   Status setStream(void *stream) {
-    return stream
-               ? error(DDPHOOK_UNSUPPORTED, "the host backend has no streams")
-               : Status::ok();
+    return stream ? unsupported("the host backend has no streams")
+                  : Status::ok();
   }
 
   void copy(const void *in, void *out, int64_t bytes) {
@@ -90,8 +85,7 @@ public:
   void zero(void *out, int64_t bytes) {
     forRanges(bytes, 1, [&](int64_t begin, int64_t n) {
       if (n > 0) // memset() forbids null pointers even for 0 bytes
-        std::memset(static_cast<char *>(out) + begin, 0,
-                    static_cast<size_t>(n));
+        std::memset(static_cast<char *>(out) + begin, 0, n);
     });
   }
   void cast(const void *in, int32_t inDtype, void *out, int32_t outDtype,
@@ -134,10 +128,8 @@ public:
                  int64_t count) {
     if (addEntries(entries, parts, keep, static_cast<float *>(out), count))
       return Status::ok();
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected ascending indices below %lld for a rank's largest "
-                 "elements, but got others",
-                 static_cast<long long>(count));
+    return dataLoss(concat("expected ascending indices below ", count,
+                           " for a rank's largest elements, but got others"));
   }
   void isFinite(const void *in, int64_t count, int32_t dtype, int32_t *result);
   void sumSquares(const void *in, int64_t count, int32_t dtype, double *result);
@@ -264,8 +256,7 @@ struct HostCall<function> {
 
 } // namespace ddphook::host
 
-/// Parses "name=value,name=value" of DDPHOOK_BACKEND_OPTIONS; so far there is
-/// only one option.
+/// Parses "name=value,name=value" of DDPHOOK_BACKEND_OPTIONS.
 static Status parseOptions(const std::string &text, AsyncProgress *progress) {
   bool isGiven = false;
   for (size_t begin = 0; begin < text.size();) {
@@ -303,15 +294,15 @@ static Status parseOptions(const std::string &text, AsyncProgress *progress) {
 
 Status HostDevice::open(const ddphook_device_config_t &config) {
   if (const char *set = missingInstructionSet())
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the host backend was built for processors with %s, which "
-                 "this one lacks; with -DDDPHOOK_INSTRUCTION_SETS=ALL it needs "
-                 "no more than SSE4 on x86-64",
-                 set);
+    return unsupported(
+        "the host backend was built for processors with %s, which "
+        "this one lacks; with -DDDPHOOK_INSTRUCTION_SETS=ALL it needs "
+        "no more than SSE4 on x86-64",
+        set);
   if (config.allocator)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the host backend cannot use options.allocator, which is for "
-                 "memory of a device; leave it null");
+    return unsupported(
+        "the host backend cannot use options.allocator, which is for "
+        "memory of a device; leave it null");
   DDPHOOK_TRY(parseTransport(config.transport, &transport));
   DDPHOOK_TRY(
       parseOptions(config.options ? config.options : "", &asyncProgress));
@@ -363,13 +354,10 @@ Status
 HostDevice::createCommunicator(const ddphook_communicator_config_t *config,
                                ddphook_communicator_t **communicator) {
   auto result = std::make_unique<ddphook_communicator>();
-  DDPHOOK_TRY(HostCommunicator::create(
+  DDPHOOK_TRY(result->join(
       *config, transport, timeoutSeconds,
-      [this](GlooDevice **device) { return makeGloo(device); }, isAborted,
-      &result->impl));
-  result->size = config->size;
-  result->rank = config->rank;
-  result->place = placeOf(*config);
+      [this](GlooDevice **device) { return makeGloo(device); }, isAborted));
+  result->runsOn = placeOf(*config);
   std::lock_guard<std::mutex> lock(mutex);
   if (isAborted)
     return error(DDPHOOK_ABORTED, "the group was aborted on this rank");
@@ -389,8 +377,8 @@ void HostDevice::destroyCommunicator(ddphook_communicator_t *communicator) {
 void HostDevice::closeAll() {
   std::lock_guard<std::mutex> lock(mutex);
   for (ddphook_communicator *communicator : communicators) {
-    communicator->impl->abort();
-    communicator->impl->close();
+    communicator->abort();
+    communicator->close();
   }
 }
 
@@ -403,7 +391,7 @@ void HostDevice::abort(const Status &reason) {
   if (gloo)
     gloo->abort();
   for (ddphook_communicator *communicator : communicators)
-    communicator->impl->abort();
+    communicator->abort();
 }
 
 /// Uses several threads.
@@ -464,21 +452,21 @@ Status HostDevice::runOrStart(CommThread::Job job, CommThread::RunsOn place,
 Status HostDevice::runCollective(ddphook_communicator_t *communicator,
                                  const ddphook_collective_t *operation,
                                  const void *in, void *out, int64_t *ticket) {
-  DDPHOOK_TRY(checkCollective(*operation, communicator->size));
-  const CollectiveDesc desc(*operation, communicator->size);
+  DDPHOOK_TRY(checkCollective(*operation, communicator->size()));
+  const CollectiveDesc desc(*operation, communicator->size());
   void *const kept = operation->error;
   const trace::CollectiveTag tag =
       trace::CollectiveCall::take(desc.collectiveKind());
   auto job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
     if (kept)
-      feedBackError(desc, communicator->rank, in, kept, out);
-    Status status = communicator->impl->run(desc, kept ? out : in, out);
+      feedBackError(desc, communicator->rank(), in, kept, out);
+    Status status = communicator->run(desc, kept ? out : in, out);
     if (status.isOk())
       scope.succeed();
     return status;
   };
-  return runOrStart(job, communicator->place, ticket);
+  return runOrStart(job, communicator->runsOn, ticket);
 }
 
 Status HostDevice::runStaged(ddphook_communicator_t *node,
@@ -486,23 +474,24 @@ Status HostDevice::runStaged(ddphook_communicator_t *node,
                              const ddphook_collective_t *operation,
                              const void *in, void *out, void *share,
                              int64_t *ticket) {
-  DDPHOOK_TRY(checkCollective(*operation, node->size));
+  DDPHOOK_TRY(checkCollective(*operation, node->size()));
   StagedReduction stages = {};
-  stages.node = node->impl.get();
-  stages.across = across->impl.get();
-  stages.nodeRanks = node->size;
+  stages.node = node;
+  stages.across = across;
+  stages.nodeRanks = node->size();
   stages.in = in;
   stages.out = out;
   stages.share = share;
-  const ElementRange part = partOf(operation->count, node->size, node->rank);
+  const ElementRange part =
+      partOf(operation->count, node->size(), node->rank());
   ddphook_collective_t ofPart = *operation;
   if (ofPart.error)
     stages.error = elementAt(ofPart.error, toDtype(ofPart.dtype), part.begin);
   ofPart.count = part.size();
-  ofPart.rounding.share = node->rank;
-  stages.setStages(operation->count, CollectiveDesc(ofPart, across->size));
+  ofPart.rounding.share = node->rank();
+  stages.setStages(operation->count, CollectiveDesc(ofPart, across->size()));
   return runOrStart([this, stages] { return pipeline.run(stages); },
-                    across->place, ticket);
+                    across->runsOn, ticket);
 }
 
 const ddphook_backend_t &host::hostBackend() {

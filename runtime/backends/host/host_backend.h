@@ -8,7 +8,6 @@
 
 namespace ddphook::host {
 
-/// Returns the table of the host backend.
 const ddphook_backend_t &hostBackend();
 
 } // namespace ddphook::host

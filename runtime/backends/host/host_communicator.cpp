@@ -25,39 +25,33 @@ Status host::parseTransport(const std::string &name, Transport *transport) {
 }
 
 Status
-HostCommunicator::create(const ddphook_communicator_config_t &config,
-                         Transport transport, double timeoutSeconds,
-                         const std::function<Status(GlooDevice **)> &makeDevice,
-                         const std::atomic<bool> &isAborted,
-                         std::unique_ptr<HostCommunicator> *communicator) {
-  GroupPlace place;
+HostCommunicator::join(const ddphook_communicator_config_t &config,
+                       Transport transport, double timeoutSeconds,
+                       const std::function<Status(GlooDevice **)> &makeDevice,
+                       const std::atomic<bool> &isAborted) {
   place.rank = config.rank;
   place.size = config.size;
   place.jobRanks.assign(config.world_ranks, config.world_ranks + config.size);
   place.group = config.name ? config.name : "";
-  std::unique_ptr<HostCommunicator> result(new HostCommunicator(place));
-  if (config.size > 1) {
-    bool isOneMachine = config.one_machine != 0;
-    if (transport == Transport::SharedMemory && !isOneMachine)
-      return invalid("the transport is 'shm', but the ranks of a process group "
-                     "do not share a machine's memory");
-    BackendStore store(*config.store);
-    if (transport != Transport::Gloo && isOneMachine) {
-      DDPHOOK_TRY(withContext(
-          ShmGroup::create(store, config.key, place, timeoutSeconds,
-                           &result->shm, &isAborted),
-          "shared memory (DDPHOOK_TRANSPORT=gloo does not need it)"));
-    } else {
-      GlooDevice *device = nullptr;
-      DDPHOOK_TRY(makeDevice(&device));
-      std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
-                           config.proof_key_size);
-      DDPHOOK_TRY(GlooGroup::create(*device, store, config.key, proofKey, place,
-                                    timeoutSeconds, &result->gloo));
-      result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
-    }
-  }
-  *communicator = std::move(result);
+  if (config.size == 1)
+    return Status::ok();
+  const bool isOneMachine = config.one_machine != 0;
+  if (transport == Transport::SharedMemory && !isOneMachine)
+    return invalid("the transport is 'shm', but the ranks of a process group "
+                   "do not share a machine's memory");
+  BackendStore store(*config.store);
+  if (transport != Transport::Gloo && isOneMachine)
+    return withContext(
+        ShmGroup::create(store, config.key, place, timeoutSeconds, &shm,
+                         &isAborted),
+        "shared memory (DDPHOOK_TRANSPORT=gloo does not need it)");
+  GlooDevice *device = nullptr;
+  DDPHOOK_TRY(makeDevice(&device));
+  std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
+                       config.proof_key_size);
+  DDPHOOK_TRY(GlooGroup::create(*device, store, config.key, proofKey, place,
+                                timeoutSeconds, &gloo));
+  gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
   return Status::ok();
 }
 
@@ -74,8 +68,7 @@ Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
 Status HostCommunicator::runInPieces(const CollectiveDesc &desc, void *array,
                                      void *error, PieceFlow &flow) {
   if (!gloo)
-    return ddphook::error(DDPHOOK_INTERNAL,
-                          "expected ranks of several machines, but got a group "
-                          "without a network");
+    return internalError("expected ranks of several machines, but got a group "
+                         "without a network");
   return place.withGroup(gloo->runInPieces(desc, array, error, flow));
 }

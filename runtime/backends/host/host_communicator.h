@@ -15,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace ddphook::host {
 
@@ -28,11 +27,13 @@ class HostCommunicator {
 public:
   /// Collective. `makeDevice` provides the process's Gloo device when it is
   /// needed. Aborting that device and setting `isAborted` end the waits.
-  static Status create(const ddphook_communicator_config_t &config,
-                       Transport transport, double timeoutSeconds,
-                       const std::function<Status(GlooDevice **)> &makeDevice,
-                       const std::atomic<bool> &isAborted,
-                       std::unique_ptr<HostCommunicator> *communicator);
+  Status join(const ddphook_communicator_config_t &config, Transport transport,
+              double timeoutSeconds,
+              const std::function<Status(GlooDevice **)> &makeDevice,
+              const std::atomic<bool> &isAborted);
+
+  int rank() const { return place.rank; }
+  int size() const { return place.size; }
 
   /// A failure names the group if it is a part of the job.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
@@ -59,9 +60,7 @@ public:
   }
 
 private:
-  explicit HostCommunicator(GroupPlace place) : place(std::move(place)) {}
-
-  const GroupPlace place;
+  GroupPlace place;
   std::unique_ptr<ShmGroup> shm;
   std::unique_ptr<GlooGroup> gloo;
 };

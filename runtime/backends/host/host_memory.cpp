@@ -22,9 +22,7 @@ static uint64_t roundUp(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-static uint64_t pageSize() {
-  return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
+static uint64_t pageSize() { return ::sysconf(_SC_PAGESIZE); }
 
 /// Returns the bytes to map; never 0, so that every block has an address.
 static uint64_t mappedSize(uint64_t bytes) {
@@ -40,11 +38,9 @@ Status host::allocateMemory(uint64_t bytes, uint64_t alignment, void **memory) {
     uint64_t most =
         (uint64_t(machine.totalram) + machine.totalswap) * machine.mem_unit;
     if (bytes > most)
-      return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                   "expected to allocate at most the machine's %llu bytes of "
-                   "memory, but got %llu",
-                   static_cast<unsigned long long>(most),
-                   static_cast<unsigned long long>(bytes));
+      return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                    concat("expected to allocate at most the machine's ", most,
+                           " bytes of memory, but got ", bytes));
   }
   uint64_t size = mappedSize(bytes);
   uint64_t unit = bytes >= hugePageThreshold ? hugePage : pageSize();

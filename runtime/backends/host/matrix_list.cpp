@@ -57,12 +57,10 @@ Status MatrixList::allocateScratch() {
   for (const ddphook_matrix_t &matrix : matrices) {
     std::optional<int64_t> bytes = lowRankScratchBytes(dtype, shapeOf(matrix));
     if (!bytes)
-      return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                   "expected memory for a matrix of %lld x %lld of rank %lld, "
-                   "but its factors are too large",
-                   static_cast<long long>(matrix.rows),
-                   static_cast<long long>(matrix.columns),
-                   static_cast<long long>(matrix.rank));
+      return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                    concat("expected memory for a matrix of ", matrix.rows,
+                           " x ", matrix.columns, " of rank ", matrix.rank,
+                           ", but its factors are too large"));
     slotBytes = std::max(slotBytes, static_cast<uint64_t>(*bytes));
   }
   // Keep threads off each other's cache lines.
@@ -109,13 +107,11 @@ void *MatrixList::scratchOf(int slot) const {
 namespace {
 
 /// Cuts a sequence of items into parts of about equal work. The same fraction
-/// of two sequences ends up in the same fraction of their parts, so that a
-/// thread finds what it left in its caches in another pass. With one thread
-/// there is one part.
+/// of two sequences is the same fraction of their parts, so that a thread finds
+/// in its caches what another pass left. One thread has one part.
 class Cutter {
 public:
-  /// Threads are not equally fast; several parts per thread let them finish at
-  /// about the same time.
+  /// Threads differ in speed; several parts each let them finish together.
   Cutter(double allWork, int threads, int partsPerThread,
          std::vector<std::vector<MatrixList::Range>> *parts)
       : parts(*parts) {
@@ -144,8 +140,7 @@ public:
     addBlocks(index, length, rowWork, step);
   }
 
-  /// Does the same with blocks of `step` rows. Without rows it adds one empty
-  /// block.
+  /// The same with blocks of `step` rows; without rows, one empty block.
   void addBlocks(size_t index, int64_t length, double rowWork, int64_t step) {
     for (int64_t begin = 0; begin == 0 || begin < length; begin += step) {
       const int64_t end = std::min(length, begin + step);
@@ -197,7 +192,7 @@ void MatrixList::makeParts() {
 template <class Fn>
 void MatrixList::forParts(const Parts &parts, Order order, const Fn &fn) const {
   auto run = [&](int64_t number, int slot) {
-    const std::vector<Range> &part = parts[static_cast<size_t>(number)];
+    const std::vector<Range> &part = parts[number];
     const size_t count = part.size();
     for (size_t i = 0; i < count; ++i)
       fn(part[order == Order::Forwards ? i : count - 1 - i], scratchOf(slot));

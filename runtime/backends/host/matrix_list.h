@@ -24,8 +24,7 @@ public:
     int64_t begin, end;
   };
 
-  /// Returns RESOURCE_EXHAUSTED if there is no memory for scratch. The pool
-  /// must outlive the list.
+  /// RESOURCE_EXHAUSTED: no memory for scratch. The pool must outlive the list.
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
                        ThreadPool &pool, std::unique_ptr<MatrixList> *result);
   ~MatrixList();
@@ -74,7 +73,6 @@ private:
   std::vector<Blocks> blocksOf;
   void *partial = nullptr;
   uint64_t partialBytes = 0;
-  /// The scratch memory of all threads.
   void *scratch = nullptr;
   uint64_t slotBytes = 0;
   uint64_t scratchBytes = 0;

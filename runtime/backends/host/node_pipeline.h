@@ -24,7 +24,6 @@ struct StagedReduction {
   HostCommunicator *node, *across;
   /// Stages in the node, between nodes (on this rank's part), in the node.
   CollectiveDesc scatter, reduce, gather;
-  /// The number of ranks of the node.
   int nodeRanks;
   const void *in;
   void *out;

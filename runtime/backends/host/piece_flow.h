@@ -9,22 +9,19 @@
 #include "store/socket.h"
 
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <sys/eventfd.h>
 
 namespace ddphook::host {
 
 class PieceFlow {
 public:
   static Status create(std::unique_ptr<PieceFlow> *flow) {
-    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!event.isValid())
-      return systemError(errno, "cannot create an event");
-    flow->reset(new PieceFlow(std::move(event)));
+    auto made = std::make_unique<PieceFlow>();
+    DDPHOOK_TRY(Interrupt::create(&made->changed));
+    *flow = std::move(made);
     return Status::ok();
   }
 
@@ -40,15 +37,14 @@ public:
 
   void makeReady() {
     ++ready;
-    raise();
+    changed.raise();
   }
   /// Announces that no more pieces follow.
   void giveUp() {
     givenUp = true;
-    raise();
+    changed.raise();
   }
-  /// Waits until `pieces` pieces are finished; returns false if the second
-  /// thread ended before.
+  /// Waits for `pieces` finished ones; false if the second thread ended before.
   bool awaitFinished(int64_t pieces) {
     std::unique_lock<std::mutex> lock(mutex);
     moved.wait(lock, [&] { return finished >= pieces || isOver; });
@@ -65,7 +61,7 @@ public:
   bool isReady(int64_t piece) const { return ready.load() > piece; }
   bool isGivenUp() const { return givenUp.load(); }
   /// Readable whenever that may have changed; only this thread reads it.
-  int event() const { return changed.get(); }
+  int event() const { return changed.fd(); }
   void finish() {
     std::lock_guard<std::mutex> lock(mutex);
     ++finished;
@@ -79,10 +75,7 @@ public:
   }
 
 private:
-  explicit PieceFlow(FileDescriptor event) : changed(std::move(event)) {}
-  void raise() const { ::eventfd_write(changed.get(), 1); }
-
-  const FileDescriptor changed;
+  Interrupt changed;
   std::atomic<int64_t> ready{0};
   std::atomic<bool> givenUp{false};
 

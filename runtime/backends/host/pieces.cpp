@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory of a chunk holds one piece for each rank, contiguously, or the one
-// piece that all ranks need.
+// A chunk's memory holds each rank's piece, or the one that all ranks need.
 
 #include "pieces.h"
 
@@ -23,8 +22,7 @@ static int64_t chooseElements(int64_t bytes, int64_t pieces,
 Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
     : desc(desc), rank(rank), size(size), wire(desc.wireType()),
       part(desc.longestPart(size)), window(desc.windowOf(size)),
-      order(desc.count, dtypeSize(wire), size),
-      ordered(static_cast<size_t>(size)) {
+      order(desc.count, dtypeSize(wire), size), ordered(size) {
   if (desc.encoding) {
     chooseEncoded(bytes);
     return;
@@ -69,8 +67,7 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
                  Stores stores) const {
   if (desc.encoding) {
     const ElementRange ranks = owners(chunk);
-    for (auto owner = static_cast<int>(ranks.begin); owner < ranks.end;
-         ++owner) {
+    for (auto owner = ranks.begin; owner < ranks.end; ++owner) {
       const ElementRange range = encodedPiece(chunk, owner);
       const int64_t first = hasPieceForEach() ? range.begin : firstOf(chunk);
       encodeArray(elementAt(in, desc.type(), first), desc.type(), range.size(),
@@ -129,10 +126,9 @@ void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
                             static_cast<float *>(out), count, stores);
   for (int k = 0; k < size; ++k) {
     const int source = order.rankAt(section, k);
-    ordered[static_cast<size_t>(k)] =
-        source == rank && leavesOwn()
-            ? own
-            : elementAt(memories[source], wire, place);
+    ordered[k] = source == rank && leavesOwn()
+                     ? own
+                     : elementAt(memories[source], wire, place);
   }
   sumRanksDecompress(ordered.data(), size, wire, out, desc.type(), count,
                      stores);
@@ -154,9 +150,8 @@ void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
   const int64_t room =
       desc.part_ends ? 0 : std::min(pieceElements, window.end - firstOf(chunk));
   if (room > range.size())
-    std::memset(
-        elementAt(out, desc.type(), range.size()), 0,
-        static_cast<size_t>((room - range.size()) * dtypeSize(desc.type())));
+    std::memset(elementAt(out, desc.type(), range.size()), 0,
+                (room - range.size()) * dtypeSize(desc.type()));
 }
 
 void Pieces::take(const void *in, void *const *memories, int64_t chunk,
@@ -264,9 +259,8 @@ EncodedArray Pieces::place(void *memory, int64_t chunk, int owner) const {
 void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
   const ElementRange own = partOf(desc.count, size, rank);
   if (chunk == 0)
-    std::memset(
-        elementAt(out, desc.type(), own.size()), 0,
-        static_cast<size_t>((part - own.size()) * dtypeSize(desc.type())));
+    std::memset(elementAt(out, desc.type(), own.size()), 0,
+                (part - own.size()) * dtypeSize(desc.type()));
   const ElementRange ranks = owners(chunk);
   const ElementRange piece = encodedPiece(chunk, rank);
   if (rank < ranks.begin || rank >= ranks.end || piece.size() == 0)
@@ -285,9 +279,8 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
   if (i < own.begin) {
     const int64_t stop = std::min(end, i + unit);
     decodeArray(sum, encoding, stop - i, decoded.data(), desc.type());
-    std::memcpy(
-        out, elementAt(decoded.data(), desc.type(), own.begin - i),
-        static_cast<size_t>((stop - own.begin) * dtypeSize(desc.type())));
+    std::memcpy(out, elementAt(decoded.data(), desc.type(), own.begin - i),
+                (stop - own.begin) * dtypeSize(desc.type()));
     i = stop;
   }
   if (i < end)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Floating-point sums depend on the order of additions. Every transport adds in
-// the order of Gloo's ring, which docs/parity.md specifies. The order depends
-// on the element's index and the size of the whole collective, not on the rank
-// that adds.
+// the order of Gloo's ring, which docs/parity.md specifies. It depends on the
+// element's index and the collective's size, not on who adds.
 
 #pragma once
 
@@ -30,10 +29,7 @@ public:
     sectionElements = std::max<int64_t>(1, segmentElements * (segments / size));
   }
 
-  /// Returns the section of element `index`.
-  int section(int64_t index) const {
-    return static_cast<int>(index / sectionElements);
-  }
+  int section(int64_t index) const { return index / sectionElements; }
 
   /// Returns one past the last element of a section; may exceed the array.
   int64_t sectionEnd(int section) const {

@@ -58,7 +58,7 @@ public:
     const uint64_t next = number + 1;
     const auto slots = static_cast<int64_t>(shares.size());
     for (int64_t slot = 0; slot < slots; ++slot)
-      shares[static_cast<size_t>(slot)].state =
+      shares[slot].state =
           Share::pack(next, parts * slot / slots, parts * (slot + 1) / slots);
     number = next;
     if (sleepers > 0) {

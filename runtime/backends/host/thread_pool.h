@@ -26,8 +26,6 @@ public:
   explicit ThreadPool(int threads);
   /// Ends the threads; no loop may be running.
   ~ThreadPool();
-  ThreadPool(const ThreadPool &) = delete;
-  ThreadPool &operator=(const ThreadPool &) = delete;
 
   int threads() const { return count; }
 

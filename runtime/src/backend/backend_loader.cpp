@@ -103,31 +103,29 @@ static_assert(offsetof(ddphook_backend_t, device_create) +
 Status ddphook::checkBackend(const std::string &file,
                              const ddphook_backend_t *table) {
   if (!table)
-    return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
+    return unsupported("%s provides no backend", file.c_str());
   if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
       table->struct_size != sizeof(ddphook_backend_t) ||
       table->collective_size != sizeof(ddphook_collective_t))
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected %s to have version %d of the backend ABI, but got "
-                 "version %u of %zu bytes, with collectives of %zu bytes",
-                 file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
-                 table->struct_size, table->collective_size);
+    return unsupported(
+        "expected %s to have version %d of the backend ABI, but got "
+        "version %u of %zu bytes, with collectives of %zu bytes",
+        file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
+        table->struct_size, table->collective_size);
   if (!table->name)
-    return error(DDPHOOK_UNSUPPORTED, "%s has no name", file.c_str());
+    return unsupported("%s has no name", file.c_str());
   const auto hasNot = [&](const Slot &slot) { return !slot.isIn(*table); };
   const auto missing =
       std::find_if(std::begin(kFunctions), std::end(kFunctions), hasNot);
   if (missing != std::end(kFunctions))
-    return error(DDPHOOK_UNSUPPORTED, "%s lacks the function %s", file.c_str(),
-                 missing->name);
+    return unsupported("%s lacks the function %s", file.c_str(), missing->name);
   const auto lacking = std::find_if(std::begin(kKernelFunctions),
                                     std::end(kKernelFunctions), hasNot);
   const bool hasKernels = !std::all_of(std::begin(kKernelFunctions),
                                        std::end(kKernelFunctions), hasNot);
   if (hasKernels && lacking != std::end(kKernelFunctions))
-    return error(DDPHOOK_UNSUPPORTED,
-                 "%s has kernels, but lacks the function %s", file.c_str(),
-                 lacking->name);
+    return unsupported("%s has kernels, but lacks the function %s",
+                       file.c_str(), lacking->name);
   return Status::ok();
 }
 
@@ -147,18 +145,17 @@ Status ddphook::loadBackend(const std::string &name,
   const std::string file = "libddphook_backend_" + name + ".so";
   void *library = ::dlopen(findLibrary(file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the backend '%s' is not available ('host' is built in): %s%s",
-                 name.c_str(), ::dlerror(),
-                 name == "cuda"
-                     ? "; pip install 'ddphook[cuda]' brings it to a "
-                       "wheel, DDPHOOK_CUDA=ON builds it"
-                     : "");
+    return unsupported(
+        "the backend '%s' is not available ('host' is built in): %s%s",
+        name.c_str(), ::dlerror(),
+        name == "cuda" ? "; pip install 'ddphook[cuda]' brings it to a "
+                         "wheel, DDPHOOK_CUDA=ON builds it"
+                       : "");
   auto get = reinterpret_cast<ddphook_backend_get_t>(
       ::dlsym(library, DDPHOOK_BACKEND_GET_SYMBOL));
   Status status = get ? checkBackend(file, get())
-                      : error(DDPHOOK_UNSUPPORTED, "%s has no function %s",
-                              file.c_str(), DDPHOOK_BACKEND_GET_SYMBOL);
+                      : unsupported("%s has no function %s", file.c_str(),
+                                    DDPHOOK_BACKEND_GET_SYMBOL);
   if (!status.isOk()) {
     ::dlclose(library);
     return status;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// "host" is built in; libddphook_backend_NAME.so is loaded for every other
-// name.
+// "host" is built in; all others are in libddphook_backend_NAME.so.
 
 #pragma once
 

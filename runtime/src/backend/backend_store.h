@@ -21,7 +21,6 @@ ddphook_status_t reportTo(ddphook_backend_error_t *error, Function &&function) {
                         error);
 }
 
-/// Returns the failure that a backend's function reported.
 Status fromBackendError(ddphook_status_t code,
                         const ddphook_backend_error_t &error);
 

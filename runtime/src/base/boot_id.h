@@ -25,8 +25,7 @@ inline Status identityFailure(int errorNumber) {
              : Status::ok();
 }
 
-/// Reads the kernel's boot id, which identifies its present run; empty if it
-/// has none.
+/// Reads the boot id, which identifies the kernel's present run, if any.
 inline Status readBootId(std::string *bootId) {
   bootId->clear();
   int file = aboveStandard(

@@ -47,7 +47,6 @@ inline std::string describeCollective(CollectiveKind kind) {
   return text;
 }
 
-/// Returns the kind with the number `value`, or nullopt.
 inline std::optional<CollectiveKind> collectiveKindFromAbi(int32_t value) {
   for (CollectiveKind kind : allCollectiveKinds)
     if (value == static_cast<int32_t>(kind))
@@ -71,8 +70,7 @@ constexpr bool mayBeInPlace(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Broadcast;
 }
 
-/// Returns the elements of a rank's part of an array of `count`, including the
-/// padding of short parts.
+/// The elements of a rank's part of `count`, with the padding of short parts.
 constexpr int64_t partElements(int64_t count, int64_t ranks) {
   return count / ranks + (count % ranks != 0);
 }
@@ -89,8 +87,7 @@ inline ElementRange partOf(int64_t count, int64_t ranks, int64_t rank) {
   return {std::min(count, rank * part), std::min(count, (rank + 1) * part)};
 }
 
-/// Returns the part of an array that ends before element `ends[rank]` and
-/// begins where the previous part ends.
+/// Returns the part that ends before `ends[rank]`, after the previous one.
 inline ElementRange partOf(const int64_t *ends, int64_t rank) {
   return {rank == 0 ? 0 : ends[rank - 1], ends[rank]};
 }
@@ -182,19 +179,16 @@ inline Status checkCollective(const ddphook_collective_t &operation,
   if (!kind)
     return invalid("expected a kind of collective, but got %d", operation.kind);
   if (operation.count < 0)
-    return invalid("expected a count of at least 0, but got %lld",
-                   static_cast<long long>(operation.count));
-  if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
     return invalid(
-        "expected the element count of an all-to-all to be a multiple "
-        "of %lld ranks, but got %lld",
-        static_cast<long long>(ranks), static_cast<long long>(operation.count));
+        concat("expected a count of at least 0, but got ", operation.count));
+  if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
+    return invalid(concat(
+        "expected the element count of an all-to-all to be a multiple of ",
+        ranks, " ranks, but got ", operation.count));
   if (*kind == CollectiveKind::Broadcast &&
       (operation.root < 0 || operation.root >= ranks))
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
-        "expected the root of a broadcast to be one of %lld ranks, but got %d",
-        static_cast<long long>(ranks), operation.root);
+    return invalid(concat("expected the root of a broadcast to be one of ",
+                          ranks, " ranks, but got ", operation.root));
   if (!operation.part_ends)
     return Status::ok();
   if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
@@ -207,10 +201,9 @@ inline Status checkCollective(const ddphook_collective_t &operation,
     const bool isLast = rank + 1 == ranks;
     if (next < end || next > operation.count ||
         (isLast && next != operation.count))
-      return invalid("expected consecutive parts that cover %lld elements, but "
-                     "got a part from element %lld to %lld",
-                     static_cast<long long>(operation.count),
-                     static_cast<long long>(end), static_cast<long long>(next));
+      return invalid(
+          concat("expected consecutive parts that cover ", operation.count,
+                 " elements, but got a part from element ", end, " to ", next));
     end = next;
   }
   return Status::ok();
@@ -220,10 +213,9 @@ inline Status checkCollective(const ddphook_collective_t &operation,
 inline Status checkKept(int64_t keep, int64_t count) {
   if (keep <= count && count <= std::numeric_limits<int32_t>::max())
     return Status::ok();
-  return error(
-      DDPHOOK_INVALID_ARGUMENT,
-      "expected to keep some of fewer than 2^31 elements, but got %lld of %lld",
-      static_cast<long long>(keep), static_cast<long long>(count));
+  return invalid(
+      concat("expected to keep some of fewer than 2^31 elements, but got ",
+             keep, " of ", count));
 }
 
 } // namespace ddphook

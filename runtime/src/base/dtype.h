@@ -74,7 +74,6 @@ inline std::optional<Dtype> parseDtype(std::string_view name) {
   return std::nullopt;
 }
 
-/// Returns the type with that number in the ABI, or nullopt.
 constexpr std::optional<Dtype> dtypeFromAbi(int32_t value) {
   for (Dtype dtype : allDtypes)
     if (value == static_cast<int32_t>(dtype))

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "base/status.h"
 #include "ddphook/runtime/compiled.h"
 
 #include <cstdint>
@@ -95,7 +96,7 @@ struct Encoding {
   /// Returns "i8 in blocks of 256".
   std::string describe() const {
     std::string text = codeName(code);
-    return block == 0 ? text : text + " in blocks of " + std::to_string(block);
+    return block == 0 ? text : concat(text, " in blocks of ", block);
   }
 
   friend bool operator==(const Encoding &a, const Encoding &b) {
@@ -112,7 +113,6 @@ inline std::optional<Code> parseCode(std::string_view name) {
   return std::nullopt;
 }
 
-/// Returns the code with that number in the ABI, or nullopt.
 constexpr std::optional<Code> codeFromAbi(int32_t number) {
 #define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
   if (number == value)                                                         \

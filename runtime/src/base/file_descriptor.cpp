@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See file_descriptor.h. The list is intrusive and allocates no memory, so
-// nothing here can fail.
+// The list is intrusive and allocates no memory, so nothing here can fail.
 
 #include "base/file_descriptor.h"
 
@@ -11,7 +10,6 @@
 
 namespace ddphook {
 
-/// The descriptors of this process.
 class Descriptors {
 public:
   static std::mutex mutex;

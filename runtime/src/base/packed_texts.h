@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Ranks send each other texts that may contain any bytes, line feeds included,
-// so each text is preceded by its length. No two lists of texts give the same
-// bytes.
+// Numbers and texts as bytes, for messages and files. Numbers are
+// little-endian. Texts may contain any bytes, line feeds included, so each is
+// preceded by its length, and no two lists of texts give the same bytes.
 
 #pragma once
 
@@ -14,26 +14,37 @@
 
 namespace ddphook {
 
+template <typename Integer>
+void putNumber(std::string &bytes, Integer value) {
+  for (size_t i = 0; i < sizeof(Integer); ++i)
+    bytes += static_cast<char>(value >> (8 * i));
+}
+
+/// Returns the number at `offset` of `bytes`, which must contain it.
+template <typename Integer>
+Integer takeNumber(std::string_view bytes, size_t offset = 0) {
+  Integer value = 0;
+  for (size_t i = 0; i < sizeof(Integer); ++i)
+    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i]))
+             << (8 * i);
+  return value;
+}
+
 template <class Text = std::string_view>
 std::string packTexts(const std::vector<Text> &texts) {
   std::string packed;
   for (const Text &text : texts) {
-    const uint64_t size = text.size();
-    for (int i = 0; i < 8; ++i)
-      packed += static_cast<char>(size >> (8 * i));
+    putNumber<uint64_t>(packed, text.size());
     packed += text;
   }
   return packed;
 }
 
-/// Returns the texts from which packTexts() made `packed`, or none if it is
-/// malformed.
+/// Returns the texts that packTexts() packed, or none if it is malformed.
 inline std::vector<std::string> unpackTexts(std::string_view packed) {
   std::vector<std::string> texts;
   while (packed.size() >= 8) {
-    uint64_t size = 0;
-    for (int i = 0; i < 8; ++i)
-      size |= uint64_t(static_cast<unsigned char>(packed[i])) << (8 * i);
+    const auto size = takeNumber<uint64_t>(packed);
     packed.remove_prefix(8);
     if (size > packed.size())
       return {};
@@ -43,7 +54,6 @@ inline std::vector<std::string> unpackTexts(std::string_view packed) {
   return packed.empty() ? texts : std::vector<std::string>();
 }
 
-/// Returns two hexadecimal digits for each byte.
 inline std::string toHex(std::string_view bytes) {
   static const char digits[] = "0123456789abcdef";
   std::string text;
@@ -52,6 +62,15 @@ inline std::string toHex(std::string_view bytes) {
     text += digits[value >> 4];
     text += digits[value & 15];
   }
+  return text;
+}
+
+/// Returns `text` with every `word` replaced.
+inline std::string replaceAll(std::string text, std::string_view word,
+                              std::string_view by) {
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos;
+       at += by.size())
+    text.replace(at, word.size(), by);
   return text;
 }
 

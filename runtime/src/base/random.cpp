@@ -3,8 +3,7 @@
 // The bits depend on every rounding, so single-precision arithmetic is spelled
 // out: each fma is one, nothing else may be contracted into one (this file is
 // compiled with -ffp-contract=off), and logarithm, sine and cosine are the
-// polynomials of PyTorch's vector kernels. For double precision both use the C
-// library.
+// polynomials of PyTorch's vector kernels. For f64 both use the C library.
 
 #include "base/random.h"
 
@@ -233,8 +232,7 @@ public:
       return;
     }
     for (int64_t begin = 0; begin < count; begin += blockSize) {
-      // The last, partial block moves back and overwrites numbers that are
-      // there already.
+      // The last block overlaps the one before, and overwrites its numbers.
       uint16_t *place = out + std::min(begin, count - blockSize);
       float block[blockSize];
       fill(block, blockSize);
@@ -259,8 +257,7 @@ private:
     return static_cast<double>(bits & ((uint64_t(1) << 53) - 1)) * 0x1p-53;
   }
 
-  /// Short draws produce numbers in pairs. The second one is kept, also for the
-  /// next draw.
+  /// Short draws produce pairs. The second number is kept for the next draw.
   double single() {
     if (hasCached) {
       hasCached = false;
@@ -299,8 +296,8 @@ Status ddphook::drawNormal(int32_t *generator, const int64_t *draws,
                    MersenneTwister::size, generator[generatorElements - 1]);
   for (int64_t i = 0; i < drawCount; ++i)
     if (draws[i] < 0)
-      return invalid("expected to draw at least 0 numbers, but got %lld",
-                     static_cast<long long>(draws[i]));
+      return invalid(
+          concat("expected to draw at least 0 numbers, but got ", draws[i]));
 
   MersenneTwister seeds(generator);
   NormalSource source(drawSeed(seeds));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Makes statuses and names their codes. The thread-local last error lives in
-// c_api.cpp.
+// Makes statuses and names their codes. c_api.cpp has the last error.
 
 #include "base/status.h"
 
@@ -39,7 +38,7 @@ const std::string &Status::message() const noexcept {
   return text ? *text : none;
 }
 
-static std::string formatText(const char *format, va_list arguments) {
+static std::string formatList(const char *format, va_list arguments) {
   va_list copy;
   va_copy(copy, arguments);
   int size = std::vsnprintf(nullptr, 0, format, copy);
@@ -51,24 +50,38 @@ static std::string formatText(const char *format, va_list arguments) {
   return text;
 }
 
+std::string ddphook::formatText(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = formatList(format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+static Status makeFailure(ddphook_status_t code, const char *format,
+                          va_list arguments) {
+  return withoutExceptions(
+      [&] { return Status(code, formatList(format, arguments)); });
+}
+
 Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  Status status = withoutExceptions(
-      [&] { return Status(code, formatText(format, arguments)); });
+  Status status = makeFailure(code, format, arguments);
   va_end(arguments);
   return status;
 }
 
-Status ddphook::invalid(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  Status status = withoutExceptions([&] {
-    return Status(DDPHOOK_INVALID_ARGUMENT, formatText(format, arguments));
-  });
-  va_end(arguments);
-  return status;
-}
+#define DDPHOOK_FAILURE(name, CODE)                                            \
+  Status ddphook::name(const char *format, ...) {                              \
+    va_list arguments;                                                         \
+    va_start(arguments, format);                                               \
+    Status status = makeFailure(DDPHOOK_##CODE, format, arguments);            \
+    va_end(arguments);                                                         \
+    return status;                                                             \
+  }
+DDPHOOK_FAILURES(DDPHOOK_FAILURE)
+#undef DDPHOOK_FAILURE
 
 /// Returns RESOURCE_EXHAUSTED if the process or the machine reached a limit.
 static ddphook_status_t codeOf(int errorNumber) {
@@ -89,7 +102,7 @@ Status ddphook::systemError(int errorNumber, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   Status status = withoutExceptions([&] {
-    return Status(codeOf(errorNumber), formatText(format, arguments) + ": " +
+    return Status(codeOf(errorNumber), formatList(format, arguments) + ": " +
                                            std::strerror(errorNumber));
   });
   va_end(arguments);
@@ -117,7 +130,6 @@ Status ddphook::statusOfException() noexcept {
   }
 }
 
-/// The names of the statuses, by value.
 static const char *const statusNames[] = {
     "OK",          "INVALID_ARGUMENT",   "FAILED_PRECONDITION",
     "UNSUPPORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS",

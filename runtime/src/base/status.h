@@ -12,13 +12,33 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace ddphook {
 
+/// Returns the parts as one text: numbers in decimal, all others as they are.
+template <typename... Parts>
+std::string concat(const Parts &...parts) {
+  std::string text;
+  auto add = [&text](const auto &part) {
+    using Part = std::decay_t<decltype(part)>;
+    if constexpr (std::is_same_v<Part, char> ||
+                  std::is_convertible_v<Part, std::string_view>)
+      text += part;
+    else
+      text += std::to_string(part);
+  };
+  (add(parts), ...);
+  return text;
+}
+
+/// Returns a text formatted as by printf.
+std::string formatText(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
 /// Success, or a code with one line that says why. Messages start lower case
-/// and end without a period. Nothing here throws: a failure can always be
-/// reported and passed on.
+/// and end without a period. Nothing here throws.
 class [[nodiscard]] Status {
 public:
   Status() = default;
@@ -46,11 +66,23 @@ private:
 /// below, it never throws.
 Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/// The same for INVALID_ARGUMENT.
-Status invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
-inline Status invalid(const std::string &message) {
-  return Status(DDPHOOK_INVALID_ARGUMENT, message);
-}
+/// The same for one code each, and for a message that needs no formatting.
+#define DDPHOOK_FAILURES(FAILURE)                                              \
+  FAILURE(invalid, INVALID_ARGUMENT)                                           \
+  FAILURE(failedPrecondition, FAILED_PRECONDITION)                             \
+  FAILURE(unsupported, UNSUPPORTED)                                            \
+  FAILURE(dataLoss, DATA_LOSS)                                                 \
+  FAILURE(badEnvironment, BAD_ENVIRONMENT)                                     \
+  FAILURE(peerLost, PEER_LOST)                                                 \
+  FAILURE(deadlineExceeded, DEADLINE_EXCEEDED)                                 \
+  FAILURE(internalError, INTERNAL)
+#define DDPHOOK_FAILURE(name, CODE)                                            \
+  Status name(const char *format, ...) __attribute__((format(printf, 1, 2)));  \
+  inline Status name(const std::string &message) {                             \
+    return Status(DDPHOOK_##CODE, message);                                    \
+  }
+DDPHOOK_FAILURES(DDPHOOK_FAILURE)
+#undef DDPHOOK_FAILURE
 
 /// Returns a failure of the operating system: the message, ": " and the text of
 /// `errorNumber`. ENOMEM, EMFILE and their like are RESOURCE_EXHAUSTED, all
@@ -65,8 +97,7 @@ Status withContext(Status status, std::string_view context);
 /// memory ran out, otherwise INTERNAL.
 Status statusOfException() noexcept;
 
-/// Runs `function`, which returns a Status, and turns an exception into a
-/// failure.
+/// Runs `function`, which returns a Status; an exception becomes a failure.
 template <typename Function>
 Status withoutExceptions(Function &&function) {
   try {

@@ -35,8 +35,7 @@ private:
 /// Starts a thread of the runtime. `name` has at most 15 characters. If
 /// `function` throws, the thread passes the exception as a Status to `fail`,
 /// and calls `function` again if `fail` returns true. `fail` fails whatever the
-/// thread works for and must not throw. RESOURCE_EXHAUSTED if no thread can be
-/// started.
+/// thread works for and must not throw. RESOURCE_EXHAUSTED: none can start.
 template <typename Function, typename Fail>
 Status startThread(const char *name, std::thread *thread, Function function,
                    Fail fail) {

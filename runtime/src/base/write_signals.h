@@ -48,7 +48,6 @@ public:
   NoWriteSignals &operator=(const NoWriteSignals &) = delete;
 
 private:
-  /// The nesting depth on this thread.
   static inline thread_local int depth = 0;
   /// The signals that a write of this thread may have raised.
   sigset_t raised;

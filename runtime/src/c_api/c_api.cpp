@@ -16,7 +16,6 @@
 
 using namespace ddphook;
 
-/// The target of a context's handle.
 struct ddphook_context {
   std::unique_ptr<Context> impl;
 };
@@ -43,7 +42,7 @@ static Status nullArgument(const char *name) {
 }
 
 static Status notLoaded() {
-  return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
+  return failedPrecondition("the module is not loaded");
 }
 
 /// Runs the body of a public function with a context. All ranks call it: see
@@ -206,8 +205,7 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// The alignment in bytes of a program's device memory, enough for every vector
-/// load of a device's kernels.
+/// The alignment of a program's device memory: enough for every kernel's loads.
 static constexpr uint64_t alignment = 256;
 
 ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
@@ -299,7 +297,6 @@ ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// Finds the modules of a list.
 static Status findModules(const ddphook_compiled_module_t *const *list,
                           size_t count, std::vector<ddphook_module *> *result) {
   if (!list && count > 0)
@@ -449,8 +446,7 @@ void ddphook_rt_measure_entries(ddphook_module_t *module, int32_t bucket,
 }
 
 // All functions that only pass their arguments to the device. One whose roles
-// differ from compiled.h does not compile, because C functions have no
-// overloads.
+// differ from compiled.h would be an overload in C, and does not compile.
 #define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
 #define DDPHOOK_ARGUMENT(role_, name)                                          \
   role::role_ { name, #name }

@@ -27,14 +27,11 @@ static const char deadlineWords[] = ", with a deadline of ";
 static std::string describeOwner(const Context &context) {
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
-  std::string text =
-      "process " + std::to_string(::getpid()) + " on " + std::string(host);
+  std::string text = concat("process ", ::getpid(), " on ", host);
   // A manifest must remain small.
   if (!context.runId().empty())
     text += ", job run '" + context.runId().substr(0, 256) + "'";
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.3g s", context.timeoutSeconds());
-  return text + deadlineWords + seconds;
+  return text + deadlineWords + formatText("%.3g s", context.timeoutSeconds());
 }
 
 Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
@@ -59,8 +56,7 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   return status.isOk() ? status : withdraw(std::move(status));
 }
 
-/// Returns true if the save with that claim has ended, or made no progress
-/// until its deadline.
+/// True if that claim's save has ended, or made no progress until its deadline.
 bool CheckpointClaim::isOver(const std::string &other,
                              const std::string &owner) const {
   // LOCK_SH needs no write permission and ends with the descriptor.
@@ -93,10 +89,10 @@ Status CheckpointClaim::removeOther(const std::string &other) const {
   if (!isOver(other, owner))
     return ::access(other.c_str(), F_OK) != 0 && errno == ENOENT
                ? Status::ok()
-               : error(DDPHOOK_FAILED_PRECONDITION,
-                       "'%s' is being saved by %s: save to another pattern, or "
-                       "end that save by removing '%s'",
-                       path.c_str(), owner.c_str(), other.c_str());
+               : failedPrecondition(
+                     "'%s' is being saved by %s: save to another pattern, or "
+                     "end that save by removing '%s'",
+                     path.c_str(), owner.c_str(), other.c_str());
   if (::unlink(other.c_str()) != 0 && errno != ENOENT)
     return systemError(errno, "cannot remove '%s', left over from a save by %s",
                        other.c_str(), owner.c_str());
@@ -113,13 +109,11 @@ Status CheckpointClaim::withdraw(Status reason) {
   state = State::None;
   if (::unlink(claim.c_str()) == 0 || errno != ENOENT)
     return reason;
-  return error(DDPHOOK_FAILED_PRECONDITION,
-               "another job has taken over '%s', by removing '%s'",
-               path.c_str(), claim.c_str());
+  return failedPrecondition("another job has taken over '%s', by removing '%s'",
+                            path.c_str(), claim.c_str());
 }
 
-/// Writes the pending manifest to disk. Then checks whether it may replace the
-/// manifest.
+/// Writes the pending manifest to disk, and checks that it may replace the old.
 Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (::fsync(file->descriptor()) != 0)
     return systemError(errno, "cannot write '%s'", claim.c_str());
@@ -128,15 +122,14 @@ Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (!status.isOk() && !isForeign(status))
     return status;
   if (now != oldText)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "another job has replaced '%s' during this save: save to "
-                 "another pattern",
-                 path.c_str());
+    return failedPrecondition(
+        "another job has replaced '%s' during this save: save to "
+        "another pattern",
+        path.c_str());
   DDPHOOK_TRY(context.failure());
   if (deadline.expired())
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "'%s' could not be written within %.3g s", claim.c_str(),
-                 context.timeoutSeconds());
+    return deadlineExceeded("'%s' could not be written within %.3g s",
+                            claim.c_str(), context.timeoutSeconds());
   return Status::ok();
 }
 

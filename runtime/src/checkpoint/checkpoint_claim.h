@@ -28,8 +28,6 @@ public:
       : context(context), path(std::move(manifestPath)) {}
   /// Withdraws the claim unless the manifest was replaced.
   ~CheckpointClaim();
-  CheckpointClaim(const CheckpointClaim &) = delete;
-  CheckpointClaim &operator=(const CheckpointClaim &) = delete;
 
   /// Claims the manifest, whose text is `replaced`; empty if there is none.
   /// FAILED_PRECONDITION, with the owner's name, while another save has a
@@ -44,8 +42,7 @@ public:
   /// wait, or another save came first. After OK it survives a power failure.
   Status commit();
 
-  /// True if the manifest was replaced, which may be so after a failed
-  /// commit().
+  /// True if the manifest was replaced, perhaps although commit() failed.
   bool hasReplaced() const { return state == State::Replaced; }
   /// True if commit() could not determine that.
   bool isUncertain() const { return state == State::Uncertain; }

@@ -80,7 +80,7 @@ static Status checkCall(const std::vector<ddphook_module *> &from,
       if (&module->context != &to.front()->context)
         return invalid("expected modules of one context");
       if (module->isRunning())
-        return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+        return failedPrecondition("an entry point is running");
     }
   return to.front()->context.failure();
 }

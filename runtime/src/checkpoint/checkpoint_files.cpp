@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// File names, the manifest's JSON, and the metadata of ranks' files. The keys
-// in the description of states are those of the plan's states, except for those
-// that loading does not need.
+// File names, the manifest's JSON, and the metadata of ranks' files. The
+// description of states has those keys of the plan's that loading needs.
 
 #include "checkpoint/checkpoint_files.h"
 
+#include "base/packed_texts.h"
 #include "files/atomic_file.h"
 #include "files/json.h"
 #include "plan/plan_reader.h"
@@ -16,12 +16,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <deque>
+#include <cinttypes>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
 #include <sys/random.h>
-#include <unistd.h>
 
 using namespace ddphook;
 using namespace ddphook::plan;
@@ -41,16 +40,8 @@ Status ddphook::drawGeneration(uint64_t *generation) {
   return Status::ok();
 }
 
-static std::string replaceRank(std::string pattern, const std::string &by) {
-  constexpr size_t length = sizeof(rankWord) - 1;
-  for (size_t at = 0; (at = pattern.find(rankWord, at)) != std::string::npos;
-       at += by.size())
-    pattern.replace(at, length, by);
-  return pattern;
-}
-
 std::string ddphook::rankFile(const std::string &pattern, int rank) {
-  return replaceRank(pattern, std::to_string(rank));
+  return replaceAll(pattern, rankWord, std::to_string(rank));
 }
 
 std::string ddphook::pendingFile(const std::string &file, uint64_t generation) {
@@ -91,17 +82,14 @@ std::string ddphook::manifestFile(const std::string &pattern) {
       name.compare(name.size() - extension.size(), extension.size(),
                    extension) == 0)
     name.resize(name.size() - extension.size());
-  std::string result = replaceRank(name, word);
+  std::string result = replaceAll(name, rankWord, word);
   if (result == name)
     result += "." + word;
   return result + ".json";
 }
 
 std::string ddphook::printHash(uint64_t hash) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx",
-                static_cast<unsigned long long>(hash));
-  return text;
+  return formatText("%016" PRIx64, hash);
 }
 
 bool ddphook::parseHash(std::string_view text, uint64_t *hash) {
@@ -162,7 +150,7 @@ std::string ddphook::printManifest(const Manifest &manifest) {
 Status ddphook::parseManifest(const std::string &text, const std::string &path,
                               Manifest *manifest) {
   auto malformed = [&](const char *what) {
-    return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
+    return dataLoss("'%s' %s", path.c_str(), what);
   };
   Json json;
   const Json::Result parsed = Json::parse(text, &json);
@@ -176,9 +164,8 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
     return malformed("is not the manifest of a checkpoint");
   const Json *const version = json.find("version");
   if (version && version->integer != formatVersion)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "'%s': expected a checkpoint of version %d, but got %s",
-                 path.c_str(), formatVersion, version->print().c_str());
+    return unsupported("'%s': expected a checkpoint of version %d, but got %s",
+                       path.c_str(), formatVersion, version->print().c_str());
   auto hash = [&](const char *key, uint64_t *result) {
     return parseHash(value(key)->string(), result);
   };
@@ -205,8 +192,7 @@ Status ddphook::readManifestText(const std::string &path, std::string *text) {
   if (!opened.isOk())
     return file.isMissing() ? Status::ok() : opened;
   if (file.size() > maxManifestBytes || file.size() == 0)
-    return error(DDPHOOK_DATA_LOSS, "'%s' is not the manifest of a checkpoint",
-                 path.c_str());
+    return dataLoss("'%s' is not the manifest of a checkpoint", path.c_str());
   text->resize(file.size());
   return file.read(text->data(), text->size(), 0);
 }
@@ -288,17 +274,16 @@ Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
         std::pair(rankKey, std::to_string(rank))}) {
     const std::string got(lookUp(header, key));
     if (got != expected)
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected '%s' to be %s in its metadata, but got '%s'", key,
-                   expected.c_str(), got.c_str());
+      return dataLoss("expected '%s' to be %s in its metadata, but got '%s'",
+                      key, expected.c_str(), got.c_str());
   }
   *description = lookUp(header, statesKey);
   if (hashText(*description) != manifest.statesHash)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected '%s' in its metadata to have the hash %s, but got "
-                 "%s",
-                 statesKey, printHash(manifest.statesHash).c_str(),
-                 printHash(hashText(*description)).c_str());
+    return dataLoss(
+        "expected '%s' in its metadata to have the hash %s, but got "
+        "%s",
+        statesKey, printHash(manifest.statesHash).c_str(),
+        printHash(hashText(*description)).c_str());
   return Status::ok();
 }
 
@@ -309,9 +294,8 @@ Status ddphook::readChecksums(const SafetensorsHeader &header,
   for (const PlanState &state : states) {
     uint64_t checksum;
     if (!parseHash(lookUp(header, checksumPrefix + state.name), &checksum))
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected a checksum of state '%s' in its metadata",
-                   state.name.c_str());
+      return dataLoss("expected a checksum of state '%s' in its metadata",
+                      state.name.c_str());
     checksums->push_back(checksum);
   }
   return Status::ok();
@@ -354,7 +338,7 @@ static void appendState(std::string *text, const PlanState &state) {
   *text += ",\"placement\":\"";
   *text +=
       state.placement == StatePlacement::Replicated ? "replicated" : "per_rank";
-  *text += "\",\"seed\":" + std::to_string(state.seed) + "}";
+  *text += concat("\",\"seed\":", state.seed, "}");
 }
 
 std::string ddphook::printStates(const std::vector<PlanState> &states) {
@@ -368,8 +352,7 @@ Status ddphook::parseStates(std::string_view text,
                             std::vector<PlanState> *states) {
   Json json;
   if (Json::parse(text, &json) != Json::Result::Parsed)
-    return error(DDPHOOK_DATA_LOSS,
-                 "malformed description of states: it is not JSON text");
+    return dataLoss("malformed description of states: it is not JSON text");
   Status failure;
   Reader top(json, &failure, "description of states");
   states->clear();
@@ -382,12 +365,11 @@ Status ddphook::parseStates(std::string_view text,
     PlanState state;
     state.bytes = readDescription(at, &state);
     names.add(at["name"], state.name);
-    state.seed =
-        static_cast<uint32_t>(at["seed"].integer(0, int64_t(UINT32_MAX)));
+    state.seed = at["seed"].integer(0, int64_t(UINT32_MAX));
     state.offset = end;
     if (state.bytes > maxBytes - end)
-      at["shapes"].fail("states of at most " + std::to_string(maxBytes) +
-                        " bytes together");
+      at["shapes"].fail(
+          concat("states of at most ", maxBytes, " bytes together"));
     end += state.bytes;
     states->push_back(std::move(state));
   });
@@ -397,30 +379,24 @@ Status ddphook::parseStates(std::string_view text,
 }
 
 uint64_t ddphook::hashProgram(const std::vector<PlanState> &states) {
-  // Groups the lines by their common beginning. Names contain no zero byte, so
-  // different lines cannot become equal.
-  std::map<std::string, std::vector<std::string_view>> lines;
-  std::deque<std::string> printed;
+  // Names contain no zero byte, so different lines cannot become equal.
+  std::vector<std::string> lines;
   for (const PlanState &state : states) {
-    std::vector<std::string_view> &rest =
-        lines[state.role + '\0' + stateDtypeName(state.dtype) + '\0' +
-              state.method + '\0' + std::to_string(state.seed) + '\0'];
+    const std::string begin =
+        concat(state.role, '\0', stateDtypeName(state.dtype), '\0',
+               state.method, '\0', state.seed, '\0');
     for (const std::vector<std::string> &list : state.gradients)
-      rest.insert(rest.end(), list.begin(), list.end());
+      for (const std::string &name : list)
+        lines.push_back(concat(begin, name, '\0'));
     if (state.role.empty()) {
-      appendState(&printed.emplace_back(), state);
-      rest.push_back(printed.back());
+      lines.push_back(begin);
+      appendState(&lines.back(), state);
+      lines.back() += '\0';
     }
   }
-  XXH3_state_t hash;
-  XXH3_64bits_reset(&hash);
-  for (auto &[begin, rest] : lines) {
-    std::sort(rest.begin(), rest.end());
-    for (std::string_view end : rest) {
-      XXH3_64bits_update(&hash, begin.data(), begin.size());
-      XXH3_64bits_update(&hash, end.data(), end.size());
-      XXH3_64bits_update(&hash, "", 1);
-    }
-  }
-  return XXH3_64bits_digest(&hash);
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (const std::string &line : lines)
+    text += line;
+  return hashText(text);
 }

@@ -15,8 +15,7 @@
 
 namespace ddphook {
 
-/// Draws the generation of a save: a nonzero random number that distinguishes
-/// the files of different saves.
+/// Draws a save's generation: a nonzero random number that its files have.
 Status drawGeneration(uint64_t *generation);
 
 /// Returns `pattern` with every {rank} replaced.
@@ -56,8 +55,7 @@ Status parseManifest(const std::string &text, const std::string &path,
                      Manifest *manifest);
 /// Sets `text`; empty if there is no such file.
 Status readManifestText(const std::string &path, std::string *text);
-/// True if either failed because this version cannot read the file as a
-/// manifest.
+/// True for a file that this version cannot read as a manifest.
 inline bool isForeign(const Status &status) {
   return status.code() == DDPHOOK_DATA_LOSS ||
          status.code() == DDPHOOK_UNSUPPORTED;
@@ -91,7 +89,6 @@ uint64_t generationOf(const SafetensorsHeader &header);
 Status checkRankMetadata(const SafetensorsHeader &header,
                          const Manifest &manifest, int rank,
                          std::string_view *description);
-/// Reads the checksums of those states.
 Status readChecksums(const SafetensorsHeader &header,
                      const std::vector<PlanState> &states,
                      std::vector<uint64_t> *checksums);

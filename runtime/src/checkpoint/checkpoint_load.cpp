@@ -3,8 +3,7 @@
 // Rank 0 reads the manifest and sends it to all, so only its machine needs it.
 // Every rank reads its file into an image of its states. States change only
 // when all images are whole and agree. Every byte that is used passes once
-// through a checksum. If the buckets are those of the module that saved, a
-// state is one run of bytes.
+// through a checksum. With the buckets of the save, a state is one run.
 
 #include "base/log.h"
 #include "base/random.h"
@@ -118,7 +117,7 @@ Status Loader::checkCall() const {
   if (pattern.empty())
     return invalid("expected a pattern of file names, but got an empty one");
   if (module.isRunning())
-    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+    return failedPrecondition("an entry point is running");
   return Status::ok();
 }
 
@@ -153,10 +152,10 @@ Status Loader::findManifest() {
   DDPHOOK_TRY(parseManifest(text, manifestPath, &found));
   manifest = found;
   if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' has another world size: expected %d "
-                 "ranks, but got %d",
-                 manifestPath.c_str(), context.worldSize(), found.worldSize);
+    return failedPrecondition(
+        "the checkpoint of '%s' has another world size: expected %d "
+        "ranks, but got %d",
+        manifestPath.c_str(), context.worldSize(), found.worldSize);
   return Status::ok();
 }
 
@@ -176,15 +175,15 @@ void Loader::logReport() const {
   const std::string file = "'" + manifestPath + "'";
   if (isOtherWorld())
     log(LogLevel::Warn,
-        file + " was saved by " + std::to_string(manifest->worldSize) +
-            " ranks, but this job has " + std::to_string(context.worldSize()));
+        concat(file, " was saved by ", manifest->worldSize,
+               " ranks, but this job has ", context.worldSize()));
   else if (isOtherNodes)
     log(LogLevel::Warn, file + " was saved by ranks on other nodes");
   for (size_t i = 0; i < reports.size(); ++i) {
     if (i == maxLoggedStates && !isLogged(LogLevel::Info))
       return log(LogLevel::Warn,
-                 file + ": so do " + std::to_string(reports.size() - i) +
-                     " other states (DDPHOOK_LOG=info names them)");
+                 concat(file, ": so do ", reports.size() - i,
+                        " other states (DDPHOOK_LOG=info names them)"));
     log(LogLevel::Warn, file + ": " + reports[i]);
   }
 }
@@ -205,19 +204,17 @@ Status Loader::openRankFile(const std::string &path,
     if (!status.isOk())
       continue;
     status = opened.isOk()
-                 ? error(DDPHOOK_DATA_LOSS,
-                         "'%s' is not rank %d's file of the checkpoint of "
-                         "'%s'%s",
-                         path.c_str(), context.rank(), manifestPath.c_str(),
-                         hasRankMetadata((*reader)->header())
-                             ? ", but of another one"
-                             : "")
+                 ? dataLoss("'%s' is not rank %d's file of the checkpoint of "
+                            "'%s'%s",
+                            path.c_str(), context.rank(), manifestPath.c_str(),
+                            hasRankMetadata((*reader)->header())
+                                ? ", but of another one"
+                                : "")
                  : opened;
   }
   return status;
 }
 
-/// Finds the states in the file.
 Status Loader::findSaved(const SafetensorsReader &reader) {
   const SafetensorsHeader &header = reader.header();
   std::string_view description;
@@ -231,18 +228,14 @@ Status Loader::findSaved(const SafetensorsReader &reader) {
   }
   DDPHOOK_TRY(readChecksums(header, *saved, &checksums));
   if (header.tensors.size() != saved->size())
-    return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
-                 saved->size(), header.tensors.size());
+    return dataLoss("expected %zu tensors, but got %zu", saved->size(),
+                    header.tensors.size());
   return Status::ok();
 }
 
-/// Maps the saved states to those of the module.
 Status Loader::map() {
-  if (saved == &states)
-    mapping = mapInPlace(states);
-  else
-    DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
-                          &mapping));
+  DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
+                        &mapping));
   for (size_t i = 0; i < states.size(); ++i)
     if (isForeign(i))
       mapping.shared.erase(i);
@@ -269,21 +262,19 @@ Status Loader::readRankFile() {
     const TensorInfo *tensor = reader->find(expected.name);
     if (!tensor || tensor->type != expected.type ||
         tensor->shape != expected.shape)
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': expected a tensor '%s' of type %s and shape %s",
-                   path.c_str(), expected.name.c_str(),
-                   tensorTypeName(expected.type),
-                   printShape(expected.shape).c_str());
+      return dataLoss("'%s': expected a tensor '%s' of type %s and shape %s",
+                      path.c_str(), expected.name.c_str(),
+                      tensorTypeName(expected.type),
+                      printShape(expected.shape).c_str());
     uint64_t hash = 0;
     if (!isNeeded(i))
       continue;
     DDPHOOK_TRY(readSaved(*reader, *tensor, i, &hash));
     if (hash != checksums[i])
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
-                   "but got %s",
-                   path.c_str(), expected.name.c_str(),
-                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
+      return dataLoss("'%s': tensor '%s' is damaged: expected the checksum %s, "
+                      "but got %s",
+                      path.c_str(), expected.name.c_str(),
+                      printHash(checksums[i]).c_str(), printHash(hash).c_str());
   }
   // Gradients that now share a counter or a generator must agree on it.
   return explainMismatch(
@@ -323,8 +314,7 @@ Status Loader::beginAnew() {
   });
 }
 
-/// Reads all bytes of a saved state, copies the needed ones to the image, and
-/// returns their checksum.
+/// Reads a saved state, copies what is needed to the image, and checksums it.
 Status Loader::readSaved(const SafetensorsReader &reader,
                          const TensorInfo &tensor, size_t number,
                          uint64_t *hash) {
@@ -366,11 +356,11 @@ Status Loader::readCheckpoint() {
     return beginAnew();
   DDPHOOK_TRY(readRankFile());
   if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' has error feedback of shards, and was "
-                 "saved by ranks on other nodes: expected the ranks to run on "
-                 "the nodes %s, in rank order",
-                 manifestPath.c_str(), nodes.c_str());
+    return failedPrecondition(
+        "the checkpoint of '%s' has error feedback of shards, and was "
+        "saved by ranks on other nodes: expected the ranks to run on "
+        "the nodes %s, in rank order",
+        manifestPath.c_str(), nodes.c_str());
   result.world_size = manifest->worldSize;
   for (size_t i = 0; i < states.size(); ++i)
     if (!isForeign(i) && !mapping.lacksAll[i]) {
@@ -405,10 +395,10 @@ Status Loader::readPlain() {
   SafetensorsReader reader;
   DDPHOOK_TRY(reader.open(path));
   if (hasRankMetadata(reader.header()))
-    return error(DDPHOOK_DATA_LOSS,
-                 "'%s' is a part of a checkpoint, whose manifest '%s' does not "
-                 "exist",
-                 path.c_str(), manifestPath.c_str());
+    return dataLoss(
+        "'%s' is a part of a checkpoint, whose manifest '%s' does not "
+        "exist",
+        path.c_str(), manifestPath.c_str());
   size_t known = 0;
   for (size_t i = 0; i < states.size(); ++i) {
     const PlanState &state = states[i];
@@ -423,8 +413,7 @@ Status Loader::readPlain() {
     }
     if (!fits(*tensor, state)) {
       const TensorView expected = stateTensor(state);
-      return error(
-          DDPHOOK_INVALID_ARGUMENT,
+      return invalid(
           "'%s', tensor '%s': expected %s %s, but got %s %s", path.c_str(),
           state.name.c_str(), tensorTypeName(expected.type),
           printShape(expected.shape).c_str(), tensorTypeName(tensor->type),

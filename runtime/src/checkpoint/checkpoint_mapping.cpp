@@ -18,7 +18,6 @@ using namespace ddphook;
 
 namespace {
 
-/// Some names of a state.
 struct NameList {
   const std::string *data = nullptr;
   size_t count = 0;
@@ -113,9 +112,7 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
   for (size_t i = 0; i < state.gradients.size(); ++i) {
     uint64_t bytes = 0;
     // This cannot overflow, because the whole state fits.
-    (void)tensorBytes(state.shapes[i],
-                      static_cast<uint64_t>(stateDtypeSize(state.dtype)),
-                      bytes);
+    (void)tensorBytes(state.shapes[i], stateDtypeSize(state.dtype), bytes);
     pieces.push_back({number,
                       i,
                       1,
@@ -137,7 +134,7 @@ static std::string describePiece(const PlanState &state, NameList gradients) {
   for (size_t i = 1; i < gradients.count && i < 4; ++i)
     text += ", " + printName(gradients.data[i]);
   if (gradients.count > 4)
-    text += " and " + std::to_string(gradients.count - 4) + " more";
+    text += concat(" and ", gradients.count - 4, " more");
   return text;
 }
 
@@ -190,13 +187,11 @@ void Mapper::takeShared(size_t number) {
     const PlanState &source = saved[found->second];
     if (source.dtype != state.dtype || source.shapes != state.shapes ||
         source.seed != state.seed) {
-      lack(number,
-           "its " + describePiece(state, gradient) +
-               (source.seed != state.seed
-                    ? " was seeded with " + std::to_string(source.seed) +
-                          ", but the module's with " +
-                          std::to_string(state.seed)
-                    : " is of another type"));
+      lack(number, "its " + describePiece(state, gradient) +
+                       (source.seed != state.seed
+                            ? concat(" was seeded with ", source.seed,
+                                     ", but the module's with ", state.seed)
+                            : " is of another type"));
       continue;
     }
     isSharedTaken[found->second] = true;
@@ -206,7 +201,6 @@ void Mapper::takeShared(size_t number) {
   mapping.lacksAll[number] = sources.empty();
 }
 
-/// True if the pieces have one type and the same shapes.
 static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                        const PlanState &b, const Piece &pieceOfB) {
   return a.dtype == b.dtype && pieceOfA.numShapes == pieceOfB.numShapes &&
@@ -216,8 +210,7 @@ static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                     b.shapes.begin() + long(pieceOfB.firstShape));
 }
 
-/// Returns true if the values mean the same in both states. Otherwise reports
-/// the difference.
+/// True if the values mean the same in both; otherwise reports the difference.
 bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   const PlanState &state = states[wanted.state];
   const PlanState &source = saved[found.state];
@@ -229,8 +222,8 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
     difference = " is " + printType(source, found) + ", but the module's is " +
                  printType(state, wanted);
   else if (source.seed != state.seed)
-    difference = " was seeded with " + std::to_string(source.seed) +
-                 ", but the module's with " + std::to_string(state.seed);
+    difference = concat(" was seeded with ", source.seed,
+                        ", but the module's with ", state.seed);
   else if (source.placement == StatePlacement::PerRank &&
            state.placement == StatePlacement::Replicated)
     difference =
@@ -240,8 +233,7 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   return difference.empty();
 }
 
-/// Explains a missing piece if its gradients have that state, but grouped
-/// differently.
+/// Explains a missing piece whose gradients have that state in other groups.
 std::string Mapper::explainMissing(const Piece &wanted) const {
   const auto &[role, gradients] = wanted.key;
   for (const std::string &gradient : gradients) {
@@ -327,7 +319,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
       (isMissing ? "" : "the module has no counterpart for its ") +
       list.front();
   if (list.size() > 1)
-    first += " (and " + std::to_string(list.size() - 1) + " more)";
+    first += concat(" (and ", list.size() - 1, " more)");
   return Status(DDPHOOK_PLAN_MISMATCH, first);
 }
 
@@ -360,19 +352,4 @@ Status ddphook::placeShared(
       place(number, values.at(sources[0].saved));
   }
   return Status::ok();
-}
-
-CheckpointMapping ddphook::mapInPlace(const std::vector<PlanState> &states) {
-  CheckpointMapping mapping;
-  mapping.runs.resize(states.size());
-  mapping.lacksPart.resize(states.size(), false);
-  mapping.lacksAll.resize(states.size(), false);
-  for (size_t i = 0; i < states.size(); ++i) {
-    const PlanState &state = states[i];
-    if (state.isShared())
-      mapping.shared[i] = {{i, state.gradients[0][0]}};
-    else if (state.role.empty() || !state.gradients.empty())
-      mapping.runs[i] = {{state.bytes, i, 0}};
-  }
-  return mapping;
 }

@@ -33,8 +33,7 @@ struct SharedSource {
 struct CheckpointMapping {
   /// For each saved state, all of its bytes in order.
   std::vector<std::vector<SavedRun>> runs;
-  /// For each state that gradients share, all possible sources of its value.
-  /// They must be equal.
+  /// For each shared state, the sources of its value, which must be equal.
   std::map<size_t, std::vector<SharedSource>> shared;
   /// For each state of the module, true if a part of it, or all, was not saved.
   std::vector<bool> lacksPart;
@@ -57,8 +56,5 @@ Status placeShared(
     const CheckpointMapping &mapping, const std::vector<PlanState> &states,
     const std::map<size_t, std::vector<char>> &values,
     const std::function<void(size_t, const std::vector<char> &)> &place);
-
-/// Returns the result of mapStates() for the module's own states.
-CheckpointMapping mapInPlace(const std::vector<PlanState> &states);
 
 } // namespace ddphook

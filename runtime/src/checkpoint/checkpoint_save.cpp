@@ -92,15 +92,15 @@ static Status checkReplaced(const ddphook_module &module,
   if (!status.isOk() || text->empty())
     return status;
   if (old.programHash != programHash)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "'%s' belongs to a checkpoint of another program; %s",
-                 path.c_str(), advice);
+    return failedPrecondition(
+        "'%s' belongs to a checkpoint of another program; %s", path.c_str(),
+        advice);
   auto last = module.checkpoints.find(path);
   if (last != module.checkpoints.end() && last->second != old.generation)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "another job has replaced '%s' since this one saved it: save "
-                 "to another pattern, or with DDPHOOK_STATE_REPLACE",
-                 path.c_str());
+    return failedPrecondition(
+        "another job has replaced '%s' since this one saved it: save "
+        "to another pattern, or with DDPHOOK_STATE_REPLACE",
+        path.c_str());
   return Status::ok();
 }
 
@@ -115,12 +115,11 @@ static Status checkOthers(const ddphook_module &module,
       names.insert(state.name);
     for (const PlanState &state : module.plan.states)
       if (names.count(state.name))
-        return error(
-            DDPHOOK_FAILED_PRECONDITION,
+        return failedPrecondition(
             "another loaded module, which also has a state '%s', saves to '%s'",
             state.name.c_str(), path.c_str());
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "another loaded module saves to '%s'", path.c_str());
+    return failedPrecondition("another loaded module saves to '%s'",
+                              path.c_str());
   }
   return Status::ok();
 }
@@ -150,13 +149,12 @@ static Status checkSave(const ddphook_module &module,
         "but got '%s'",
         module.context.worldSize(), pattern.c_str());
   if (module.isRunning())
-    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+    return failedPrecondition("an entry point is running");
   DDPHOOK_TRY(checkPlace(rankFile(pattern, module.context.rank())));
   return checkOthers(module, path);
 }
 
-/// Begins a save on rank 0: checks what it would replace, and claims the
-/// manifest.
+/// Begins a save on rank 0: checks what it replaces, and claims the manifest.
 static Status beginSave(const ddphook_module &module, const std::string &path,
                         uint32_t flags, Manifest *manifest,
                         CheckpointClaim *claim) {

@@ -15,7 +15,7 @@
 using namespace ddphook;
 
 std::string ddphook::partialPath(const std::string &path, int64_t process) {
-  return path + partialSuffix + std::to_string(process);
+  return concat(path, partialSuffix, process);
 }
 
 /// Returns the path by which linkat() finds a file without a name.

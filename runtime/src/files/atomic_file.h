@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes a file that appears under its name only when all of it is on disk. The
-// caller provides the contents.
+// Writes a file that appears under its name only when all of it is on disk.
 
 #pragma once
 
@@ -21,8 +20,6 @@ public:
   explicit AtomicFile(std::string path) : path(std::move(path)) {}
   /// Discards the file if it was not committed.
   ~AtomicFile();
-  AtomicFile(const AtomicFile &) = delete;
-  AtomicFile &operator=(const AtomicFile &) = delete;
 
   /// `avoidNameless`: for tests of file systems without nameless files.
   Status open(bool avoidNameless = false);
@@ -46,15 +43,13 @@ private:
   uint64_t bytes = 0; ///< The bytes written so far.
 };
 
-/// Writes all bytes at an offset of an open file. Returns false if that fails;
-/// errno says why.
+/// Writes all bytes at an offset of an open file. False: errno says why.
 bool writeAt(int file, uint64_t offset, const void *data, uint64_t size);
 
 /// Makes the names in the directory of `path` survive a power failure.
 Status syncDirectory(const std::string &path);
 
-/// Separates a file's name from a process's number in the name of an unfinished
-/// file.
+/// In an unfinished file's name, precedes the process's number.
 constexpr char partialSuffix[] = ".partial-";
 
 /// Returns the name that process `process` may give to an unfinished `path`.

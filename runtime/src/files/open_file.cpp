@@ -70,8 +70,8 @@ Status OpenFile::read(void *data, uint64_t count, uint64_t offset) const {
     if (got < 0)
       return systemError(errno, "cannot read '%s'", path.c_str());
     if (got == 0)
-      return error(DDPHOOK_DATA_LOSS, "'%s': file ended early, at byte %llu",
-                   path.c_str(), static_cast<unsigned long long>(offset));
+      return dataLoss(
+          concat("'", path, "': file ended early, at byte ", offset));
     out += got;
     offset += static_cast<uint64_t>(got);
     count -= static_cast<uint64_t>(got);
@@ -95,8 +95,7 @@ std::string ddphook::describeOtherWriters(const std::string &directory) {
     if (::lstat(path.c_str(), &attributes) != 0)
       return {};
     if (attributes.st_uid != ::geteuid() && attributes.st_uid != 0)
-      return "'" + path + "' belongs to user " +
-             std::to_string(attributes.st_uid);
+      return concat("'", path, "' belongs to user ", attributes.st_uid);
     if ((attributes.st_mode & S_IWOTH) && !(attributes.st_mode & S_ISVTX))
       return "every user can write to '" + path + "'";
     if (path == "/")

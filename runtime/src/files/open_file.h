@@ -49,7 +49,6 @@ private:
   uint64_t bytes = 0;
 };
 
-/// Returns the directory of `path`.
 std::string directoryOf(const std::string &path);
 
 /// Returns who else can replace files in `directory`, or an empty text if

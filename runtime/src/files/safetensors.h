@@ -22,7 +22,6 @@ enum class TensorType { F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool };
 
 /// Returns the type as the header spells it: "F32".
 const char *tensorTypeName(TensorType type);
-/// Returns the bytes per element.
 uint64_t tensorTypeSize(TensorType type);
 /// Returns false if `name` is not in this list.
 bool parseTensorType(std::string_view name, TensorType &type);

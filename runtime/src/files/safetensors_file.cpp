@@ -1,42 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Opens, reads and writes the files; safetensors_header.cpp checks their
-// contents.
+// Opens, reads and writes the files; safetensors_header.cpp checks them.
 
 #include "files/safetensors.h"
 
+#include "base/packed_texts.h"
 #include "files/atomic_file.h"
 #include "files/json.h"
 
 #include <algorithm>
 #include <fcntl.h>
 #include <set>
-#include <unistd.h>
 
 using namespace ddphook;
 
 static Status malformed(const std::string &path, const std::string &what) {
-  return Status(DDPHOOK_DATA_LOSS, "'" + path + "': " + what);
+  return dataLoss("'" + path + "': " + what);
 }
 
 Status SafetensorsReader::open(const std::string &path) {
   DDPHOOK_TRY(file.open(path, O_RDONLY, NamedBy::User));
   const uint64_t fileBytes = file.size();
   if (fileBytes < 8)
-    return malformed(path, "expected a safetensors file, but got only " +
-                               std::to_string(fileBytes) + " bytes");
-  unsigned char length[8];
+    return malformed(path, concat("expected a safetensors file, but got only ",
+                                  fileBytes, " bytes"));
+  char length[8];
   DDPHOOK_TRY(file.read(length, 8, 0));
-  uint64_t headerBytes = 0;
-  for (int i = 7; i >= 0; --i)
-    headerBytes = headerBytes << 8 | length[i];
+  const auto headerBytes = takeNumber<uint64_t>({length, 8});
   if (headerBytes > fileBytes - 8)
-    return malformed(
-        path, "expected a header of " + std::to_string(headerBytes) +
-                  " bytes, but got a file of " + std::to_string(fileBytes));
+    return malformed(path, concat("expected a header of ", headerBytes,
+                                  " bytes, but got a file of ", fileBytes));
   if (headerBytes > maxHeaderBytes)
-    return malformed(path, "header of " + std::to_string(headerBytes) +
-                               " bytes is longer than the format allows");
+    return malformed(path, concat("header of ", headerBytes,
+                                  " bytes is longer than the format allows"));
 
   std::string text(headerBytes, '\0');
   DDPHOOK_TRY(file.read(text.data(), headerBytes, 8));
@@ -111,21 +107,19 @@ Status ddphook::makeSafetensorsHeader(
     std::string shape;
     for (int64_t size : tensor.shape)
       shape += (shape.empty() ? "" : ",") + std::to_string(size);
-    text += std::string(":{\"dtype\":\"") + tensorTypeName(tensor.type) +
-            "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
-            std::to_string(offset) + "," +
-            std::to_string(offset + layout.bytes[i]) + "]}";
+    text += concat(":{\"dtype\":\"", tensorTypeName(tensor.type),
+                   "\",\"shape\":[", shape, "],\"data_offsets\":[", offset, ",",
+                   offset + layout.bytes[i], "]}");
     offset += layout.bytes[i];
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > maxHeaderBytes)
-    return invalid("expected tensor names that fit into a header of at most " +
-                   std::to_string(maxHeaderBytes) + " bytes, but got " +
-                   std::to_string(text.size()));
+    return invalid(
+        concat("expected tensor names that fit into a header of at most ",
+               maxHeaderBytes, " bytes, but got ", text.size()));
   std::string length;
-  for (int i = 0; i < 8; ++i)
-    length += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  putNumber<uint64_t>(length, text.size());
   *header = length + text;
   return Status::ok();
 }

@@ -33,12 +33,9 @@ constexpr TypeEntry types[] = {
     {TensorType::U8, "U8", 1},   {TensorType::Bool, "BOOL", 1},
 };
 
-Status malformed(const std::string &what) {
-  return Status(DDPHOOK_DATA_LOSS, what);
-}
+Status malformed(const std::string &what) { return dataLoss(what); }
 
-/// Receives the parser's events. To stop, a function sets `failure` and returns
-/// false.
+/// Receives events; to stop, a function sets `failure` and returns false.
 class HeaderEvents : public nlohmann::json_sax<json> {
 public:
   explicit HeaderEvents(SafetensorsHeader &header) : header(header) {}
@@ -142,8 +139,7 @@ public:
 
   bool parse_error(size_t position, const std::string &,
                    const json::exception &) override {
-    return fail("header is not valid JSON (near byte " +
-                std::to_string(position) + ")");
+    return fail(concat("header is not valid JSON (near byte ", position, ")"));
   }
 
 private:
@@ -286,19 +282,17 @@ static Status checkLayout(const SafetensorsHeader &header, uint64_t dataBytes) {
   for (const Item &item : header.tensors) {
     const auto &[name, tensor] = item;
     if (tensor.begin > tensor.end || tensor.end > dataBytes)
-      return malformed("tensor " + printName(name) + " has data_offsets [" +
-                       std::to_string(tensor.begin) + ", " +
-                       std::to_string(tensor.end) + "] outside the " +
-                       std::to_string(dataBytes) + " bytes of data");
+      return malformed(concat("tensor ", printName(name), " has data_offsets [",
+                              tensor.begin, ", ", tensor.end, "] outside the ",
+                              dataBytes, " bytes of data"));
     uint64_t bytes;
     if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), bytes))
       return malformed("tensor " + printName(name) +
                        " has more than 2^63 bytes");
     if (bytes != tensor.end - tensor.begin)
-      return malformed("tensor " + printName(name) + ": expected " +
-                       std::to_string(bytes) +
-                       " bytes for its type and shape, but got " +
-                       std::to_string(tensor.end - tensor.begin));
+      return malformed(concat("tensor ", printName(name), ": expected ", bytes,
+                              " bytes for its type and shape, but got ",
+                              tensor.end - tensor.begin));
     order.push_back(&item);
   }
   std::sort(order.begin(), order.end(), [](const Item *a, const Item *b) {
@@ -308,15 +302,15 @@ static Status checkLayout(const SafetensorsHeader &header, uint64_t dataBytes) {
   uint64_t position = 0;
   for (const Item *item : order) {
     if (item->second.begin != position)
-      return malformed("tensor " + printName(item->first) + " begins at byte " +
-                       std::to_string(item->second.begin) +
-                       " of the data, but the one before it ends at " +
-                       std::to_string(position));
+      return malformed(concat("tensor ", printName(item->first),
+                              " begins at byte ", item->second.begin,
+                              " of the data, but the one before it ends at ",
+                              position));
     position = item->second.end;
   }
   if (position != dataBytes)
-    return malformed("expected " + std::to_string(position) +
-                     " bytes of data, but got " + std::to_string(dataBytes));
+    return malformed(
+        concat("expected ", position, " bytes of data, but got ", dataBytes));
   return Status::ok();
 }
 
@@ -328,8 +322,8 @@ Status ddphook::parseSafetensorsHeader(std::string_view text,
     return malformed("expected the header to begin with '{'");
   // JSON has no zero bytes; the library would take one for the end of the text.
   if (size_t zero = text.find('\0'); zero != std::string_view::npos)
-    return malformed("header is not valid JSON (a zero byte at byte " +
-                     std::to_string(zero) + ")");
+    return malformed(
+        concat("header is not valid JSON (a zero byte at byte ", zero, ")"));
   HeaderEvents events(header);
   if (!json::sax_parse(text.begin(), text.end(), &events))
     return events.failure;

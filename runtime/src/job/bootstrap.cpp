@@ -85,13 +85,11 @@ public:
     if (isNumber && parsed >= least && parsed <= most)
       return static_cast<int>(parsed);
     if (most == INT_MAX)
-      note(error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected %s to be a number of at least %d, but got '%s'",
-                 name, least, value));
+      refuse("expected ", name, " to be a number of at least ", least,
+             ", but got '", value, "'");
     else
-      note(error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected %s to be a number from %d to %d, but got '%s'", name,
-                 least, most, value));
+      refuse("expected ", name, " to be a number from ", least, " to ", most,
+             ", but got '", value, "'");
     return std::nullopt;
   }
 
@@ -110,9 +108,11 @@ public:
       *value = set;
   }
 
-  void note(Status status) {
+  /// Fails with BAD_ENVIRONMENT and this message.
+  template <typename... Parts>
+  void refuse(const Parts &...message) {
     if (failure.isOk())
-      failure = std::move(status);
+      failure = badEnvironment(concat(message...));
   }
 
   const Status &status() const { return failure; }
@@ -132,10 +132,9 @@ static std::optional<Launch> readLaunch(VariableReader &reader,
   if (!hasRank && !hasWorldSize)
     return std::nullopt;
   if (hasRank != hasWorldSize) {
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected %s and %s together, but only %s is set",
-                      names.rank, names.worldSize,
-                      hasRank ? names.rank : names.worldSize));
+    reader.refuse("expected ", names.rank, " and ", names.worldSize,
+                  " together, but only ",
+                  hasRank ? names.rank : names.worldSize, " is set");
     return std::nullopt;
   }
   std::optional<Setting> rank = reader.setting(names.rank, 0);
@@ -151,10 +150,9 @@ static std::optional<Launch> readLaunch(VariableReader &reader,
     launch.localSize = reader.setting(names.localSize, 1);
   auto expectBelow = [&](const Setting &number, const Setting &count) {
     if (number.value >= count.value)
-      reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                        "expected %s to be below %s, but got %d and %d",
-                        number.variable, count.variable, number.value,
-                        count.value));
+      reader.refuse("expected ", number.variable, " to be below ",
+                    count.variable, ", but got ", number.value, " and ",
+                    count.value);
   };
   expectBelow(launch.rank, launch.worldSize);
   if (launch.localRank && launch.localSize)
@@ -211,10 +209,8 @@ static bool isSlurmsPmi(const VariableReader &reader) {
 static void checkEqual(VariableReader &reader, const Setting &a,
                        const Setting &b) {
   if (a.value != b.value)
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "launch variables contradict each other: %s is %d, but "
-                      "%s is %d",
-                      a.variable, a.value, b.variable, b.value));
+    reader.refuse("launch variables contradict each other: ", a.variable,
+                  " is ", a.value, ", but ", b.variable, " is ", b.value);
 }
 
 static std::optional<Launch> readLaunchers(VariableReader &reader) {
@@ -265,8 +261,7 @@ static Status checkOptions(const ddphook_options_t &options) {
     return invalid("expected options.local_rank to be at least 0, but got %d",
                    options.local_rank);
   if (options.master_port < 0 || options.master_port > 65535)
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
+    return invalid(
         "expected options.master_port to be from 0 to 65535, but got %d",
         options.master_port);
   return Status::ok();
@@ -275,8 +270,7 @@ static Status checkOptions(const ddphook_options_t &options) {
 static Status checkHostStore(const ddphook_options_t &options) {
   const ddphook_store_t &store = *options.store;
   if (store.struct_size < sizeof(store))
-    return error(
-        DDPHOOK_INVALID_ARGUMENT,
+    return invalid(
         "expected options.store->struct_size to be at least %zu, but got %zu",
         sizeof(store), store.struct_size);
   if (!store.set || !store.get)
@@ -347,13 +341,13 @@ static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
     return Status::ok();
   *host = firstHostOf(list);
   if (host->empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected %s to be a list of nodes, but got '%s'", name, list);
+    return badEnvironment("expected %s to be a list of nodes, but got '%s'",
+                          name, list);
   if (place.rank == 0 && reader.number("SLURM_NODEID", 0, INT_MAX).value_or(0))
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected rank 0 to run on the first node of %s, %s, but it "
-                 "runs on another one; set MASTER_ADDR to the node of rank 0",
-                 name, host->c_str());
+    return badEnvironment(
+        "expected rank 0 to run on the first node of %s, %s, but it "
+        "runs on another one; set MASTER_ADDR to the node of rank 0",
+        name, host->c_str());
   return Status::ok();
 }
 
@@ -372,12 +366,11 @@ static Status findMaster(const ddphook_options_t &options,
   else if (isSlurm)
     DDPHOOK_TRY(findSlurmHost(reader, *result, &result->masterAddress));
   if (result->masterAddress.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected MASTER_ADDR to name the machine of rank 0 in a job "
-                 "of %d ranks, but it is not set",
-                 result->worldSize);
-  // Whatever name the launcher gives this machine, no other machine may reach
-  // the store.
+    return badEnvironment(
+        "expected MASTER_ADDR to name the machine of rank 0 in a job "
+        "of %d ranks, but it is not set",
+        result->worldSize);
+  // No other machine may reach the store, whatever the launcher calls this one.
   if (isOneMachine && !isLoopbackAddress(result->masterAddress) &&
       isOwnAddress(result->masterAddress))
     result->masterAddress = loopbackAddress();
@@ -401,9 +394,9 @@ static Status findMaster(const ddphook_options_t &options,
   if (agentStore && std::strcmp(agentStore, "True") == 0)
     ++result->masterPort;
   if (result->masterPort > 65535)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected MASTER_PORT to be below 65535, because the store "
-                 "takes the next port; set DDPHOOK_PORT");
+    return badEnvironment(
+        "expected MASTER_PORT to be below 65535, because the store "
+        "takes the next port; set DDPHOOK_PORT");
   return Status::ok();
 }
 
@@ -416,26 +409,22 @@ static void chooseTransport(const char *option, VariableReader &reader,
   reader.choose(option, variable, transport);
   if (!(option && *option) && backend == "host" && *transport != "auto" &&
       *transport != "shm" && *transport != "gloo")
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected %s to be auto, shm or gloo, but got '%s'",
-                      variable, transport->c_str()));
+    reader.refuse("expected ", variable, " to be auto, shm or gloo, but got '",
+                  *transport, "'");
 }
 
 static void checkLogLevel(VariableReader &reader) {
   const char *value = reader.text("DDPHOOK_LOG");
   if (value && !parseLogLevel(value))
-    reader.note(error(
-        DDPHOOK_BAD_ENVIRONMENT,
-        "expected DDPHOOK_LOG to be error, warn or info, but got '%s'", value));
+    reader.refuse("expected DDPHOOK_LOG to be error, warn or info, but got '",
+                  value, "'");
 }
 
 static void chooseSecret(VariableReader &reader, std::string *secret) {
   reader.choose(nullptr, "DDPHOOK_JOB_SECRET", secret);
   if (!secret->empty() && secret->size() < minSecretSize)
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected DDPHOOK_JOB_SECRET to have at least %zu "
-                      "characters, but got %zu",
-                      minSecretSize, secret->size()));
+    reader.refuse("expected DDPHOOK_JOB_SECRET to have at least ",
+                  minSecretSize, " characters, but got ", secret->size());
 }
 
 /// Chooses the node name, which errors, logs and traces print.
@@ -443,9 +432,8 @@ static void chooseNode(VariableReader &reader, std::string *name) {
   reader.choose(nullptr, "DDPHOOK_NODE", name);
   if (std::any_of(name->begin(), name->end(),
                   [](unsigned char c) { return std::iscntrl(c); }))
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected DDPHOOK_NODE to be a name without line feeds "
-                      "and other control characters"));
+    reader.refuse("expected DDPHOOK_NODE to be a name without line feeds and "
+                  "other control characters");
 }
 
 static void chooseTimeout(double option, VariableReader &reader,
@@ -460,10 +448,9 @@ static void chooseTimeout(double option, VariableReader &reader,
   // White space, hexadecimal digits and words are not allowed.
   if (std::strspn(text, "0123456789.eE+-") != std::strlen(text) ||
       end == text || *end != '\0' || !std::isfinite(*seconds) || *seconds <= 0)
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected DDPHOOK_TIMEOUT_S to be a number of seconds "
-                      "above 0, but got '%s'",
-                      text));
+    reader.refuse("expected DDPHOOK_TIMEOUT_S to be a number of seconds above "
+                  "0, but got '",
+                  text, "'");
 }
 
 /// Reads our own variable, or else OpenMP's, a list with one number for each

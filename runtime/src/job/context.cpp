@@ -24,8 +24,7 @@ static constexpr double inquirySeconds = 0.7;
 /// lost, or a rank that learned of a failure waits for its cause. It usually
 /// takes a millisecond; in a step another rank may inquire first.
 static constexpr double verdictSeconds = 0.25;
-/// How long rank 0 of a failed job waits for the others before it merges their
-/// traces.
+/// How long rank 0 of a failed job waits for the others' traces.
 static constexpr double traceSeconds = 0.3;
 /// The same if ranks send their traces because there is no common directory. It
 /// is also how long a rank tries to send one: the second value if it ends well.
@@ -49,8 +48,7 @@ Context::Context(const Bootstrap &place)
 Status Context::create(const Bootstrap &place,
                        std::unique_ptr<Context> *context) {
   std::unique_ptr<Context> result(new Context(place));
-  // Load it before joining, so that no rank waits for a deadline if the name is
-  // wrong.
+  // Load it before joining: a wrong name must not let ranks wait.
   DDPHOOK_TRY(loadBackend(place.backend, &result->backendTable));
   if (!FileDescriptor::watchForks())
     return Status::outOfMemory();
@@ -150,7 +148,7 @@ Status Context::exchangeNodes() {
     if (texts.size() == 4)
       processors = ProcessorSet::parse(texts[2]);
     if (!processors)
-      return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
+      return dataLoss("a rank sent a malformed identity");
     if (nodes.size() == static_cast<size_t>(place.rank))
       self = neighbours.size();
     nodes.push_back({texts[0], texts[1]});
@@ -260,10 +258,10 @@ void Context::sendTrace(bool isFarewell) {
 
 Status Context::failure() const {
   if (isForked())
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "this process was forked from rank %d after the context was "
-                 "created; only that rank's process can use it",
-                 place.rank);
+    return failedPrecondition(
+        "this process was forked from rank %d after the context was "
+        "created; only that rank's process can use it",
+        place.rank);
   std::lock_guard<std::mutex> lock(failureMutex);
   return finalFailure;
 }
@@ -418,8 +416,7 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
     return invalid(
         "ddphook_broadcast: expected a root from 0 to %d, but got %d",
         place.worldSize - 1, root);
-  std::string mine =
-      std::to_string(bytes) + " bytes from rank " + std::to_string(root);
+  std::string mine = concat(bytes, " bytes from rank ", root);
   std::vector<std::string> all;
   DDPHOOK_TRY(allGather("ddphook_broadcast", mine, &all));
   for (size_t other = 0; other < all.size(); ++other)

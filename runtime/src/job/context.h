@@ -41,8 +41,7 @@ public:
   Status barrier();
   Status broadcast(void *data, size_t bytes, int root);
 
-  /// All-gathers with all ranks. Exchanges of a context are in program order.
-  /// Failures are final.
+  /// All-gathers with all ranks, in program order. Failures are final.
   Status allGather(const std::string &what, const std::string &mine,
                    std::vector<std::string> *all);
 
@@ -54,7 +53,6 @@ public:
   Status agree(const std::string &what, const char *task, const Status &mine,
                const std::string &payload, std::vector<std::string> *all);
 
-  /// The device and its functions.
   const ddphook_backend_t &backend() const { return *backendTable; }
   ddphook_device_t *device() const { return openDevice; }
   const ddphook_backend_store_t &storeTable() const { return table; }
@@ -112,11 +110,9 @@ public:
     return hasReturned ? status : fail(std::move(status));
   }
 
-  /// Does the same for a failure in a step. If ranks may have diverged, the
-  /// failure says where each one is.
+  /// The same in a step; if ranks may have diverged, says where each one is.
   Status failInStep(Status status);
 
-  /// Records steps.
   trace::Recorder &recorder() { return observer.recorder(); }
   trace::Observer &observed() { return observer; }
 
@@ -129,7 +125,6 @@ private:
   explicit Context(const Bootstrap &place);
   /// If all ranks of a machine wait for the same, only one of them logs it.
   bool tellsWaits() const { return place.localRank == 0; }
-  /// Returns the deadline of a wait that begins now.
   Deadline deadline() const { return Deadline::after(place.timeoutSeconds); }
   Status enter();
   Status join();

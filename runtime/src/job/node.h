@@ -20,8 +20,7 @@ struct NodeIdentity {
   std::string memoryDomain;
 };
 
-/// Returns the number of each rank's node, in the order in which they first
-/// appear: "0,0,1,1".
+/// Returns each rank's node, numbered as they first appear: "0,0,1,1".
 std::string printNodes(const std::vector<NodeIdentity> &ranks);
 
 /// Uses `nodeOverride` (DDPHOOK_NODE), unless empty, as the node's name.

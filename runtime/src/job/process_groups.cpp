@@ -14,8 +14,7 @@ using namespace ddphook;
 /// Disjoint sets of ranks.
 using RankSets = std::vector<std::vector<int>>;
 
-/// Returns the ranks of one set that share a node, node by node, in the order
-/// in which nodes first appear.
+/// Splits a set into the ranks of each node, as nodes first appear.
 static RankSets splitByNode(const std::vector<int> &ranks,
                             const std::vector<NodeIdentity> &nodes) {
   std::map<std::string, size_t> numbers;
@@ -137,10 +136,9 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
     // Check all sets, so that all ranks fail and not only those of one set.
     for (const std::vector<int> &set : sets)
       if (group.size != 0 && static_cast<int64_t>(set.size()) != group.size)
-        return invalid(
-            "process group '%s' was compiled for %lld ranks, but has "
-            "%zu in this job",
-            group.name.c_str(), static_cast<long long>(group.size), set.size());
+        return invalid(concat("process group '", group.name,
+                              "' was compiled for ", group.size,
+                              " ranks, but has ", set.size(), " in this job"));
     groups->push_back(membersOf(rank, sets, nodes));
     if (group.isHierarchical) {
       RankSets within, across;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Resolves the plan's process groups to lists of this job's ranks. A group of
-// the plan stands for one or more disjoint sets of ranks; every rank works with
-// the set that contains it.
+// Resolves the plan's process groups to lists of this job's ranks. A group
+// stands for disjoint sets of ranks; each rank works with its own.
 
 #pragma once
 
@@ -19,7 +18,6 @@ struct GroupMembers {
   std::vector<int> ranks;
   /// This rank's index in `ranks`.
   int index = 0;
-  /// True if all of them share memory.
   bool isOneMachine = false;
   /// Two levels of a hierarchical group: the ranks on this rank's node, and the
   /// ranks with this rank's position on their nodes. Otherwise empty.

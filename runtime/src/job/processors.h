@@ -32,8 +32,7 @@ using FileReader =
     std::function<std::optional<std::string>(const std::string &path)>;
 std::optional<std::string> readSmallFile(const std::string &path);
 
-/// Returns the number of processors to which control groups limit this process,
-/// or nullopt.
+/// Returns how many processors control groups grant this process, if limited.
 std::optional<double> processorQuota(const FileReader &read);
 
 /// Returns this rank's share, at least 1. Ranks that may use the same processor

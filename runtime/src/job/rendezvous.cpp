@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A machine has addresses that mean another machine elsewhere, such as that of
-// a container bridge, which has the same number on all machines. So a rank
-// skips addresses that are its own and tries the others. The secret proves that
-// it has reached rank 0.
+// a container bridge. So a rank tries only addresses that are not its own, and
+// the secret proves that it has reached rank 0.
 
 #include "job/rendezvous.h"
 
@@ -21,8 +20,7 @@
 using namespace ddphook;
 
 static const char keyPrefix[] = "ddphook/";
-/// How long each wait in the host's store takes, so that this thread can log
-/// that it waits.
+/// Each wait in the host's store is this long, so that this thread can log.
 static constexpr double patienceSeconds = 1;
 /// The largest size of a value. Addresses that do not fit are omitted.
 static constexpr size_t capacity = 1024;
@@ -37,7 +35,6 @@ static Status findNetwork(std::string *network) {
   return Status::ok();
 }
 
-/// Returns the failure of the host's store.
 static Status hostStoreError(ddphook_status_t code, const char *action,
                              const std::string &key) {
   return error(code, "the host program's store failed to %s '%s' (%s)", action,
@@ -71,10 +68,10 @@ Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
     if (code != DDPHOOK_DEADLINE_EXCEEDED)
       return hostStoreError(code, "get", name);
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d did not set '%s' in the host program's store "
-                   "within %g s",
-                   rank, name.c_str(), place.timeoutSeconds);
+      return deadlineExceeded(
+          "rank %d did not set '%s' in the host program's store "
+          "within %g s",
+          rank, name.c_str(), place.timeoutSeconds);
   }
   text[sizeof(text) - 1] = '\0';
   *value = text;
@@ -99,15 +96,14 @@ Status Rendezvous::choose(StoreAddress *address) {
 }
 
 Status Rendezvous::publish(StoreAddress *address) {
-  std::string value =
-      fresh + "," + std::to_string(address->port) + "," + network;
+  std::string value = concat(fresh, ",", address->port, ",", network);
   std::vector<std::string> &hosts = address->hosts;
   if (hosts[0].empty())
     hosts = outwardAddresses();
   if (hosts.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank 0 has no address at which other machines could reach "
-                 "it; options.master_addr can name one");
+    return badEnvironment(
+        "rank 0 has no address at which other machines could reach "
+        "it; options.master_addr can name one");
   hosts.resize(std::min(hosts.size(), maxAddresses));
   for (const std::string &host : hosts)
     if (value.size() + 1 + host.size() < capacity)
@@ -126,9 +122,9 @@ Status Rendezvous::find(StoreAddress *address) {
           ? static_cast<int>(std::strtol(parts[1].c_str(), nullptr, 10))
           : 0;
   if (port < 1 || port > 65535)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected rank 0's address in the host program's store, but "
-                 "got another text; each context needs its own store");
+    return dataLoss(
+        "expected rank 0's address in the host program's store, but "
+        "got another text; each context needs its own store");
   address->hosts.clear();
   address->port = port;
   address->secret = place.secret + parts[0];
@@ -140,9 +136,9 @@ Status Rendezvous::find(StoreAddress *address) {
                std::back_inserter(address->hosts),
                [](const std::string &host) { return !isOwnAddress(host); });
   if (address->hosts.empty())
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank %d cannot reach rank 0: all of its addresses, %s, are "
-                 "this machine's; options.master_addr can name another one",
-                 place.rank, value.substr(value.find(parts[3])).c_str());
+    return badEnvironment(
+        "rank %d cannot reach rank 0: all of its addresses, %s, are "
+        "this machine's; options.master_addr can name another one",
+        place.rank, value.substr(value.find(parts[3])).c_str());
   return Status::ok();
 }

@@ -20,8 +20,7 @@ namespace ddphook {
 
 /// The address of rank 0's store, and its secret.
 struct StoreAddress {
-  /// Addresses to try in order. Rank 0 listens at the only one; empty means all
-  /// interfaces.
+  /// Addresses to try in order; rank 0 listens at the only one, or at all.
   std::vector<std::string> hosts;
   int port = 0;
   std::string secret;

@@ -49,12 +49,12 @@ Status ddphook::compareSettings(const std::vector<std::string> &ofRanks) {
     const std::vector<std::string> other = unpackTexts(ofRanks[rank]);
     for (size_t i = 1; i < std::min(first.size(), other.size()); i += 2)
       if (first[i] != other[i])
-        return error(DDPHOOK_BAD_ENVIRONMENT,
-                     "the ranks' settings differ: %s is %s on rank 0, but %s "
-                     "on rank %zu",
-                     first[i - 1].c_str(), showSetting(first[i]).c_str(),
-                     showSetting(other[i]).c_str(), rank);
-    return error(DDPHOOK_DATA_LOSS, "rank %zu sent malformed settings", rank);
+        return badEnvironment(
+            "the ranks' settings differ: %s is %s on rank 0, but %s "
+            "on rank %zu",
+            first[i - 1].c_str(), showSetting(first[i]).c_str(),
+            showSetting(other[i]).c_str(), rank);
+    return dataLoss("rank %zu sent malformed settings", rank);
   }
   return Status::ok();
 }

@@ -3,8 +3,7 @@
 // Ranks with different settings would wait for each other until the deadline
 // and then blame each other. The handshake compares the ABI version, the world
 // size, the run id and the secret, and loading a module compares plans. This
-// file compares all other settings that must agree; docs/environment.md lists
-// them.
+// compares all others, which docs/environment.md lists.
 
 #pragma once
 
@@ -16,8 +15,7 @@
 
 namespace ddphook {
 
-/// Returns this rank's settings that must agree, as a text for
-/// compareSettings().
+/// Returns the settings that must agree, as a text for compareSettings().
 std::string printSettings(const Bootstrap &place,
                           const ddphook_backend_t &backend);
 

@@ -13,7 +13,6 @@
 
 using namespace ddphook;
 
-/// The bytes of a part of a broadcast.
 static constexpr size_t bytesPerPart = size_t(2) << 20;
 /// The root sends a part only when all ranks have received the part this many
 /// before it. The parts in flight are in the memory of rank 0.
@@ -31,13 +30,11 @@ Status StoreCollectives::nameAbsent(const std::string &what, double seconds) {
   DDPHOOK_TRY(findAbsent(
       store, size, [&](int other) { return keyOf(other); }, &absent));
   if (absent.empty())
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "%s: the ranks did not agree within %.3g s", what.c_str(),
-                 seconds);
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s: %zu of %d ranks did not arrive within %.3g s: rank %s",
-               what.c_str(), absent.size(), size, seconds,
-               listRanks(absent).c_str());
+    return deadlineExceeded("%s: the ranks did not agree within %.3g s",
+                            what.c_str(), seconds);
+  return deadlineExceeded(
+      "%s: %zu of %d ranks did not arrive within %.3g s: rank %s", what.c_str(),
+      absent.size(), size, seconds, listRanks(absent).c_str());
 }
 
 Status StoreCollectives::gather(const std::string &what,
@@ -69,14 +66,13 @@ Status StoreCollectives::gather(const std::string &what,
   return status;
 }
 
-/// When this exchange is complete, all ranks have entered it, so all have read
-/// the previous one.
+/// When this exchange is complete, all ranks have read the previous one.
 void StoreCollectives::eraseOld() {
   if (rank != 0 || number == 0)
     return;
   std::string old = baseKey(number - 1);
   for (int other = 0; other < size; ++other)
-    store.erase(old + "/" + std::to_string(other)).ignore();
+    store.erase(concat(old, "/", other)).ignore();
   store.erase(old + "/all").ignore();
 }
 
@@ -96,14 +92,12 @@ Status StoreCollectives::allGather(const std::string &what,
   std::string oddWhat;
   *all = unpackTexts(packed);
   if (all->size() != static_cast<size_t>(size))
-    return error(DDPHOOK_DATA_LOSS, "%s: rank 0 sent malformed data",
-                 what.c_str());
+    return dataLoss("%s: rank 0 sent malformed data", what.c_str());
   for (int other = 0; other < size; ++other) {
     std::string &text = (*all)[other];
     std::vector<std::string> texts = unpackTexts(text);
     if (texts.size() != 2)
-      return error(DDPHOOK_DATA_LOSS, "%s: rank %d sent malformed data",
-                   what.c_str(), other);
+      return dataLoss("%s: rank %d sent malformed data", what.c_str(), other);
     text = std::move(texts[1]);
     if (odd < 0 && texts[0] != what) {
       odd = other;
@@ -111,10 +105,10 @@ Status StoreCollectives::allGather(const std::string &what,
     }
   }
   if (odd >= 0)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the ranks make different calls: %s on rank %d, but %s on "
-                 "rank %d",
-                 what.c_str(), rank, oddWhat.c_str(), odd);
+    return failedPrecondition(
+        "the ranks make different calls: %s on rank %d, but %s on "
+        "rank %d",
+        what.c_str(), rank, oddWhat.c_str(), odd);
   return Status::ok();
 }
 
@@ -147,10 +141,10 @@ Status StoreCollectives::awaitReceipts(size_t part, double seconds) {
     if (other != rank)
       status = store.get(receiptOf(part, other), deadline, &none);
   if (status.code() == DDPHOOK_DEADLINE_EXCEEDED)
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "ddphook_broadcast: a part did not reach all ranks within "
-                 "%g s: it is late on rank %s",
-                 seconds, listRanks(findLate()).c_str());
+    return deadlineExceeded(
+        "ddphook_broadcast: a part did not reach all ranks within "
+        "%g s: it is late on rank %s",
+        seconds, listRanks(findLate()).c_str());
   for (int other = 0; other < size && status.isOk(); ++other)
     if (other != rank)
       status = store.erase(receiptOf(part, other));
@@ -183,15 +177,15 @@ Status StoreCollectives::receivePart(size_t part, char *data, size_t bytes,
   std::string value;
   Status status = store.get(partKey(part), Deadline::after(seconds), &value);
   if (status.code() == DDPHOOK_DEADLINE_EXCEEDED)
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "ddphook_broadcast: a part from rank %d did not arrive within "
-                 "%g s",
-                 root, seconds);
+    return deadlineExceeded(
+        "ddphook_broadcast: a part from rank %d did not arrive within "
+        "%g s",
+        root, seconds);
   DDPHOOK_TRY(status);
   if (value.size() != bytes)
-    return error(DDPHOOK_DATA_LOSS,
-                 "ddphook_broadcast: expected a part of %zu bytes, but got %zu",
-                 bytes, value.size());
+    return dataLoss(
+        "ddphook_broadcast: expected a part of %zu bytes, but got %zu", bytes,
+        value.size());
   std::memcpy(data, value.data(), bytes);
   return Status::ok();
 }

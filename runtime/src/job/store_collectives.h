@@ -15,8 +15,7 @@
 
 namespace ddphook {
 
-/// One rank's side of a sequence of exchanges. All ranks make the same calls in
-/// the same order.
+/// One rank's side of exchanges that all ranks make in the same order.
 class StoreCollectives {
 public:
   /// `prefix` separates its keys from those of others. With `tellsWaits` this
@@ -33,7 +32,6 @@ public:
   Status allGather(const std::string &what, const std::string &mine,
                    const Deadline &deadline, std::vector<std::string> *all);
 
-  /// Waits for all ranks.
   Status barrier(const std::string &what, const Deadline &deadline);
 
   /// Collective: sends data from rank `root` to all others. Every wait is for
@@ -49,7 +47,7 @@ private:
   /// Returns the ranks whose key does not exist, as far as the store answers.
   std::vector<int> absent(const std::function<std::string(int)> &key);
   std::string keyOf(int other) const {
-    return baseKey(number) + "/" + std::to_string(other);
+    return concat(baseKey(number), "/", other);
   }
   std::string baseKey(int64_t number) const {
     return prefix + std::to_string(number);
@@ -57,12 +55,11 @@ private:
   void eraseOld();
 
   std::string partKey(size_t part) const {
-    return "broadcast/" + std::to_string(broadcasts) + "/" +
-           std::to_string(part);
+    return concat("broadcast/", broadcasts, "/", part);
   }
   /// Returns the key by which a rank acknowledges a part.
   std::string receiptOf(size_t part, int other) const {
-    return partKey(part) + "/" + std::to_string(other);
+    return concat(partKey(part), "/", other);
   }
   Status sendParts(const char *data, size_t bytes, double seconds);
   Status awaitReceipts(size_t part, double seconds);

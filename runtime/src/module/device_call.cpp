@@ -43,8 +43,8 @@ Status ArgumentCheck::check(Role role, const char *name, const void *array,
   }
   case Role::Count:
     if (number < 0)
-      return invalid("expected a count of at least 0, but got %lld",
-                     static_cast<long long>(number));
+      return invalid(
+          concat("expected a count of at least 0, but got ", number));
     break;
   case Role::ElementType:
     if (!dtypeFromAbi(value))
@@ -63,8 +63,8 @@ Status ArgumentCheck::check(Role role, const char *name, const void *array,
     break;
   case Role::Block:
     if (!code || !isBlockOf(*code, number))
-      return invalid("expected a block of encoding %d, but got %lld elements",
-                     encoding, static_cast<long long>(number));
+      return invalid(concat("expected a block of encoding ", encoding,
+                            ", but got ", number, " elements"));
     break;
   case Role::OptionalRank:
     if (value != -1 && code && codeKind(*code) != CodeKind::SCALED)

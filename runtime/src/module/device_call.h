@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Passes calls from compiled code to the same function of a backend: checks
-// arguments by their roles in functions.inc, and replaces numbers of the plan
-// by the device's objects.
+// Passes calls from compiled code to a backend: checks arguments by their roles
+// in functions.inc, and replaces the plan's numbers by the device's objects.
 
 #pragma once
 
@@ -42,7 +41,6 @@ enum class Role {
 #undef DDPHOOK_ROLE
 };
 
-/// The arguments of each role.
 namespace role {
 template <Role R, typename T>
 struct Argument {
@@ -69,8 +67,7 @@ public:
   template <typename T>
   void see(const T &) {}
 
-  /// True if the arrays that were seen have elements that are assigned to this
-  /// rank.
+  /// True if the arrays have elements that are assigned to this rank.
   bool hasElements() const {
     return elements != 0 && (list < 0 || module.matricesOf(list, product));
   }
@@ -129,8 +126,7 @@ private:
   bool hasOptional = false, lacksOptional = false;
 };
 
-/// Returns true if function `call` may run now with these arguments; otherwise
-/// fails the step.
+/// True if `call` may run now with these arguments; otherwise fails the step.
 template <typename... Arguments>
 bool checkCall(ddphook_module &module, const char *call,
                const Arguments &...arguments) {
@@ -145,8 +141,7 @@ bool checkCall(ddphook_module &module, const char *call,
   return false;
 }
 
-/// Checks the arguments of `call`, and runs the device's function with the
-/// device's counterparts of them.
+/// Checks the arguments, and calls the function with the device's objects.
 template <typename... Parameters, typename... Arguments>
 void callDevice(ddphook_module &module, const char *call,
                 ddphook_status_t (*ddphook_backend_t::*function)(

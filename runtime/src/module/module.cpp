@@ -37,9 +37,8 @@ Status ddphook_module::enter(int32_t entry) {
   if (context.hasFailed())
     return context.failure();
   if (currentEntry >= 0)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "entry point '%s' is running already",
-                 plan.entries[currentEntry].name.c_str());
+    return failedPrecondition("entry point '%s' is running already",
+                              plan.entries[currentEntry].name.c_str());
   if (entry < 0 || static_cast<size_t>(entry) >= plan.entries.size())
     return invalid("expected an entry point from 0 to %zu, but got %d",
                    plan.entries.size() - 1, entry);
@@ -55,7 +54,7 @@ Status ddphook_module::enter(int32_t entry) {
 
 Status ddphook_module::leave() {
   if (currentEntry < 0)
-    return error(DDPHOOK_FAILED_PRECONDITION, "no entry point is running");
+    return failedPrecondition("no entry point is running");
   if (lastTicket > 0)
     wait(lastTicket);
   lastTicket = 0;
@@ -81,8 +80,8 @@ bool ddphook_module::canRun(const char *call) {
   if (context.hasFailed())
     stepFailure = context.failure();
   else if (currentEntry < 0)
-    failStep(error(DDPHOOK_FAILED_PRECONDITION,
-                   "%s was called outside of an entry point", call));
+    failStep(
+        failedPrecondition("%s was called outside of an entry point", call));
   return stepFailure.isOk();
 }
 
@@ -94,7 +93,6 @@ void *ddphook_module::stateMemory(int32_t state) {
   return nullptr;
 }
 
-/// True if two arrays of these sizes overlap.
 static bool overlap(const void *a, int64_t aBytes, const void *b,
                     int64_t bBytes) {
   auto first = reinterpret_cast<uintptr_t>(a);
@@ -164,8 +162,7 @@ void ddphook_module::runCollective(const char *call, int32_t number,
     const ddphook_collective_t operation = describe(*collective, step);
     const ModuleGroup &group = groups[collective->group];
     failStep(collective->assignment
-                 ? group.runAssigned(context, static_cast<size_t>(number),
-                                     operation, in, out)
+                 ? group.runAssigned(context, number, operation, in, out)
                  : group.run(context, operation, in, out,
                              ticket ? &started : nullptr));
   }
@@ -202,10 +199,10 @@ Status ddphook_module::loadKernels() {
     return Status::ok();
   const ddphook_backend_t &backend = context.backend();
   if (!backend.kernels_load || !backend.kernels_unload || !backend.launch)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "the module has kernels of a device, which the backend '%s' "
-                 "cannot run",
-                 backend.name);
+    return unsupported(
+        "the module has kernels of a device, which the backend '%s' "
+        "cannot run",
+        backend.name);
   std::vector<const char *> names;
   for (const std::string &name : plan.kernels)
     names.push_back(name.c_str());

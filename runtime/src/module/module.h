@@ -68,8 +68,7 @@ struct ddphook_module {
   void reconstructOthers(int32_t list, const void *p, const void *q,
                          const void *rest, void *out);
 
-  /// Prepares the plan's matrix lists on the device, and loads the module's
-  /// kernels; for loading.
+  /// Prepares matrix lists on the device and loads kernels; for loading.
   ddphook::Status createMatrices();
   /// Prepares the assigned parts of matrix lists, once ranks know their nodes.
   ddphook::Status assignMatrices();
@@ -81,8 +80,7 @@ struct ddphook_module {
   /// Names the events to record; for loading, once the groups are connected.
   void nameEvents();
 
-  /// True if function `call` may run: a step is running, and nothing in it has
-  /// failed.
+  /// True if `call` may run: a step is running, and nothing in it has failed.
   bool canRun(const char *call);
 
   /// Keeps `status` as the step's failure. This fails the whole job, because
@@ -188,8 +186,7 @@ Status drawFirstValues(const Plan &plan,
 /// Sets the initial values of all states; the state arena must be zeroed.
 Status initialiseStates(ddphook_module &module);
 
-/// Copy `bytes` bytes of a state, from `offset` on; `data` may be null if
-/// `bytes` is 0.
+/// Copy a part of a state; `data` may be null if `bytes` is 0.
 Status readState(const ddphook_module &module, size_t state, int64_t offset,
                  void *data, int64_t bytes);
 Status writeState(ddphook_module &module, size_t state, int64_t offset,

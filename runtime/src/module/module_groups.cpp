@@ -45,7 +45,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   context = &newContext;
   ranks = static_cast<int64_t>(members.ranks.size());
   // The rank sets of a group are disjoint; their first ranks identify them.
-  const std::string ownKey = key + "/" + std::to_string(members.ranks.front());
+  const std::string ownKey = concat(key, "/", members.ranks.front());
   const std::vector<int32_t> worldRanks(members.ranks.begin(),
                                         members.ranks.end());
   ddphook_communicator_config_t config = {};
@@ -66,8 +66,8 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.proof_key_size = proofKey.size();
   // For backends that report nothing themselves.
   WaitScope scope([&] {
-    return "rank " + std::to_string(context->rank()) + " is waiting for " +
-           what + " to connect";
+    return concat("rank ", context->rank(), " is waiting for ", what,
+                  " to connect");
   });
   Status status = context->call(&ddphook_backend_t::communicator_create,
                                 &config, &communicator);
@@ -160,8 +160,7 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     mostInNode.include(inNode, ranks);
     // A staged reduction never has the whole part on the wire.
     if (!isStaged(context, collective))
-      mostAcross.include(across,
-                         static_cast<int64_t>(members.levels[1].ranks.size()));
+      mostAcross.include(across, members.levels[1].ranks.size());
     shareBytes = std::max(shareBytes, across.bytesOf(across.count));
   }
   const std::string what = "process group '" + group.name + "'";

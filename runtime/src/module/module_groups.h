@@ -28,7 +28,6 @@ struct PlanAssignment;
 struct WireBytes {
   uint64_t onWire = 0, encoded = 0, gathered = 0;
 
-  /// Includes one more collective among `ranks` ranks.
   void include(const PlanCollective &collective, int64_t ranks);
 };
 
@@ -68,8 +67,7 @@ struct AssignedParts {
   std::vector<std::vector<ElementRange>> ofPositions;
   /// The elements of the parts of the position with the most.
   int64_t most = 0;
-  /// The end of each position's parts, if those of all positions are
-  /// contiguous.
+  /// The end of each position's parts, if those of all are contiguous.
   std::vector<int64_t> ends;
 
   AssignedParts(const Plan &plan, const PlanAssignment &assignment,
@@ -92,9 +90,7 @@ public:
 
   /// The number of ranks of a hierarchical group on this node, and this rank's
   /// position among them; for the ranks of a node, the same.
-  int64_t nodeRanks() const {
-    return static_cast<int64_t>(inNode().ranks.size());
-  }
+  int64_t nodeRanks() const { return inNode().ranks.size(); }
   int64_t nodePosition() const { return inNode().index; }
 
   /// Joins the ranks with which this one reduces, for the collectives of `plan`
@@ -107,13 +103,11 @@ public:
   std::vector<CollectiveStage>
   stagesOf(size_t number, const CollectiveOperation &operation) const;
 
-  /// Runs a collective or, if `ticket` is not null, starts it. Ends at the
-  /// first failure.
+  /// Runs a collective or starts it (`ticket`); ends at the first failure.
   Status run(Context &context, const CollectiveOperation &operation,
              const void *in, void *out, int64_t *ticket) const;
 
-  /// Runs collective number `number` of the plan, an all-reduce of parts that
-  /// are assigned to the ranks of a node.
+  /// Runs collective `number`, an all-reduce of parts assigned in a node.
   Status runAssigned(Context &context, size_t number,
                      const CollectiveOperation &operation, const void *in,
                      void *out) const;

@@ -18,40 +18,36 @@ static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
     return invalid("expected a module, but got a null pointer");
   if (compiled->struct_size < sizeof(ddphook_compiled_module_t) ||
       compiled->abi_version != DDPHOOK_ABI_VERSION)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a module compiled for ABI version %d, but got "
-                 "version %u of %u bytes",
-                 DDPHOOK_ABI_VERSION, compiled->abi_version,
-                 compiled->struct_size);
+    return unsupported("expected a module compiled for ABI version %d, but got "
+                       "version %u of %u bytes",
+                       DDPHOOK_ABI_VERSION, compiled->abi_version,
+                       compiled->struct_size);
   if (!compiled->plan || !compiled->handle ||
       (compiled->entry_count > 0 && !compiled->entries) ||
       (compiled->device_code_size > 0 && !compiled->device_code))
-    return error(DDPHOOK_DATA_LOSS,
-                 "the module lacks its plan, its handle or its entry points");
+    return dataLoss(
+        "the module lacks its plan, its handle or its entry points");
   if (*compiled->handle)
-    return error(DDPHOOK_FAILED_PRECONDITION, "the module is loaded already");
+    return failedPrecondition("the module is loaded already");
   uint64_t hash = hashPlan({compiled->plan, compiled->plan_size});
   if (hash != compiled->plan_hash)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected a plan with the hash %016" PRIx64
-                 ", but got %016" PRIx64,
-                 compiled->plan_hash, hash);
+    return dataLoss("expected a plan with the hash %016" PRIx64
+                    ", but got %016" PRIx64,
+                    compiled->plan_hash, hash);
   return Status::ok();
 }
 
 static Status checkEntries(const Plan &plan,
                            const ddphook_compiled_module_t &compiled) {
   if (plan.entries.size() != compiled.entry_count)
-    return error(DDPHOOK_DATA_LOSS,
-                 "expected the plan's %zu entry points, but got %" PRIu64,
-                 plan.entries.size(), compiled.entry_count);
+    return dataLoss("expected the plan's %zu entry points, but got %" PRIu64,
+                    plan.entries.size(), compiled.entry_count);
   for (size_t i = 0; i < plan.entries.size(); ++i) {
     const ddphook_compiled_entry_t &entry = compiled.entries[i];
     if (!entry.name || !entry.invoke || plan.entries[i].name != entry.name)
-      return error(DDPHOOK_DATA_LOSS,
-                   "expected entry point %zu to be '%s', but got '%s'", i,
-                   plan.entries[i].name.c_str(),
-                   entry.name ? entry.name : "nothing");
+      return dataLoss("expected entry point %zu to be '%s', but got '%s'", i,
+                      plan.entries[i].name.c_str(),
+                      entry.name ? entry.name : "nothing");
   }
   return Status::ok();
 }
@@ -61,8 +57,7 @@ static Status checkEncodings(const Plan &plan,
                              const ddphook_backend_t &backend) {
   for (const PlanCollective &collective : plan.collectives)
     if (collective.encoding && !(backend.encodings >> collective.encoding & 1))
-      return error(
-          DDPHOOK_UNSUPPORTED,
+      return unsupported(
           "the module has collectives encoded as %s, which the backend "
           "'%s' does not know",
           collective.codes()->describe().c_str(), backend.name);
@@ -76,11 +71,11 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_TRY(parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
   DDPHOOK_TRY(checkEntries(module.plan, *compiled));
   if (module.plan.needsHostMemory && !context.backend().memory_is_host)
-    return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the module reads and writes memory of the host itself, which "
-                 "the backend '%s' does not have: expected one compiled for a "
-                 "device",
-                 context.backend().name);
+    return failedPrecondition(
+        "the module reads and writes memory of the host itself, which "
+        "the backend '%s' does not have: expected one compiled for a "
+        "device",
+        context.backend().name);
   DDPHOOK_TRY(checkEncodings(module.plan, context.backend()));
   DDPHOOK_TRY(module.loadKernels());
   DDPHOOK_TRY(module.createMatrices());
@@ -89,8 +84,7 @@ static Status prepare(ddphook_module &module, Context &context) {
   return initialiseStates(module);
 }
 
-/// Returns the first rank whose report shows a plan that differs from rank 0's;
-/// 0 if there is none.
+/// Returns the first rank whose plan differs from rank 0's, or 0.
 static size_t findOdd(const std::vector<std::string> &reports) {
   for (size_t rank = 1; rank < reports.size(); ++rank)
     if (reports[rank] != reports[0])
@@ -98,15 +92,13 @@ static size_t findOdd(const std::vector<std::string> &reports) {
   return 0;
 }
 
-/// Exchanges with all ranks whether preparing the module succeeded, and
-/// compares their plans.
+/// Exchanges whether preparing the module succeeded, and compares the plans.
 static Status comparePlans(const ddphook_module &module, Context &context,
                            const Status &prepared) {
   const ddphook_compiled_module_t *compiled = module.compiled;
   std::string report;
   if (prepared.isOk())
-    report = std::to_string(compiled->plan_hash) + "/" +
-             std::to_string(compiled->plan_size);
+    report = concat(compiled->plan_hash, "/", compiled->plan_size);
   std::vector<std::string> reports;
   DDPHOOK_TRY(context.agree("ddphook_module_load", "load its module", prepared,
                             report, &reports));
@@ -126,8 +118,7 @@ static Status comparePlans(const ddphook_module &module, Context &context,
 /// Creates the communicators for collectives; collective.
 static Status connectGroups(ddphook_module &module, Context &context) {
   module.moduleNumber = context.nextModuleNumber();
-  const std::string prefix =
-      "module/" + std::to_string(module.moduleNumber) + "/group/";
+  const std::string prefix = concat("module/", module.moduleNumber, "/group/");
   for (size_t number = 0; number < module.groups.size(); ++number)
     DDPHOOK_TRY(
         module.groups[number].connect(context, module.plan, number, prefix));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The parts of low-rank compression besides the device's functions: matrix
-// lists, which are prepared when the module is loaded, and the random numbers
-// with which factors start.
+// Low-rank compression without the device's functions: matrix lists, prepared
+// when the module is loaded, and the random numbers of factors.
 
 #include "module/module.h"
 
@@ -55,9 +54,7 @@ Status ddphook_module::assignMatrices() {
       last += position <= group.nodePosition() ? part.count : 0;
     }
     AssignedMatrices &parts =
-        assignedMatrices
-            .try_emplace(static_cast<int32_t>(number), AssignedMatrices{})
-            .first->second;
+        assignedMatrices.try_emplace(number, AssignedMatrices{}).first->second;
     DDPHOOK_TRY(preparePart(list.cut(first, last), &parts.own));
     DDPHOOK_TRY(preparePart(list.cut(list.begin, first), &parts.before));
     DDPHOOK_TRY(preparePart(list.cut(last, list.end), &parts.after));
@@ -136,8 +133,7 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
     return;
   DefaultFloatingPoint environment;
   // Draw the numbers on the host, which has the generator for every device.
-  randomNumbers.resize(
-      static_cast<size_t>(*count * dtypeSize(static_cast<Dtype>(dtype))));
+  randomNumbers.resize(*count * dtypeSize(static_cast<Dtype>(dtype)));
   failStep(drawNormal(static_cast<int32_t *>(generator), draws, drawCount,
                       randomNumbers.data(), static_cast<Dtype>(dtype)));
   if (!stepFailure.isOk() || randomNumbers.empty())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The scratch arena and the states. Addresses do not change while a module is
-// loaded.
+// The scratch arena and the states, at addresses that do not change.
 
 #pragma once
 
@@ -15,7 +14,6 @@
 namespace ddphook {
 class Context;
 
-/// Memory of a device.
 class DeviceMemory {
 public:
   DeviceMemory() = default;
@@ -32,9 +30,8 @@ private:
   uint64_t bytes = 0;
 };
 
-/// Memory of a module's states, zeroed. States of integer types are in host
-/// memory for every device, because compiled code branches on them; all others
-/// are in device memory.
+/// Memory of a module's states, zeroed. Those of integer types are in host
+/// memory, because compiled code branches on them; all others are the device's.
 class StateMemory {
 public:
   Status allocate(Context &context, const Plan &plan);

@@ -11,6 +11,7 @@
 #include "module/device_call.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -117,8 +118,8 @@ void ddphook_module::nameEvents() {
     stepNames.push_back(
         recorder.addName(trace::Name(trace::Category::Step, entry.name)));
   const std::string label =
-      "module " + std::to_string(moduleNumber) +
-      (plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
+      concat("module ", moduleNumber,
+             plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
   startedCollectives.reserve(plan.collectives.size());
   for (size_t i = 0; i < plan.collectives.size(); ++i) {
     const PlanCollective &collective = plan.collectives[i];
@@ -239,8 +240,7 @@ void ddphook_module::countBuckets() {
         counts.isGathered
             ? numElements(bucket)
             : counts.before + std::max<int64_t>(0, counts.sent - counts.after);
-    stats.uncompressed_bytes +=
-        static_cast<uint64_t>(elements * dtypeSize(bucket.dtype));
+    stats.uncompressed_bytes += elements * dtypeSize(bucket.dtype);
     counts = {};
   }
 }
@@ -276,12 +276,9 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   if ((iteration - first) % frequency != 0)
     return;
   const NoWriteSignals noSignals;
-  std::fprintf(
-      stderr,
-      "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
-      "(rate %.2f)\n",
-      plan.buckets[bucket].name.c_str(), static_cast<long long>(iteration),
-      static_cast<long long>(before), static_cast<long long>(after),
-      after > 0 ? static_cast<double>(before) / static_cast<double>(after)
-                : 0.0);
+  std::fprintf(stderr,
+               "ddphook: bucket %s, iteration %" PRId64 ": %" PRId64
+               " elements sent as %" PRId64 " (rate %.2f)\n",
+               plan.buckets[bucket].name.c_str(), iteration, before, after,
+               after > 0 ? static_cast<double>(before) / after : 0.0);
 }

@@ -53,8 +53,7 @@ Status ddphook::drawFirstValues(
     } else if (state.init == StateInit::Normal) {
       std::vector<char> numbers(state.bytes);
       DDPHOOK_TRY(drawNormal(generators.at(*state.generator).data(),
-                             state.draws.data(),
-                             static_cast<int64_t>(state.draws.size()),
+                             state.draws.data(), state.draws.size(),
                              numbers.data(), *floatDtype(state.dtype)));
       if (!numbers.empty())
         DDPHOOK_TRY(set(i, numbers.data()));

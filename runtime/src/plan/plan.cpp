@@ -17,7 +17,6 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// Reads a list of sizes.
 static Shape readShape(const Reader &at) {
   Shape shape;
   at.forEach(
@@ -31,7 +30,7 @@ static int64_t shapeBytes(const Reader &at, const Shape &shape,
   uint64_t bytes = 0;
   if (tensorBytes(shape, elementBytes, bytes) && bytes <= uint64_t(maxBytes))
     return bytes;
-  at.fail("an array of at most " + std::to_string(maxBytes) + " bytes");
+  at.fail(concat("an array of at most ", maxBytes, " bytes"));
   return 0;
 }
 
@@ -43,7 +42,7 @@ std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
     shapes.push_back(readShape(shape));
     *bytes += shapeBytes(shape, shapes.back(), elementBytes);
     if (*bytes > maxBytes)
-      at.fail("arrays of at most " + std::to_string(maxBytes) + " bytes");
+      at.fail(concat("arrays of at most ", maxBytes, " bytes"));
   });
   return shapes;
 }
@@ -163,8 +162,8 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   bucket.gradients = readNames(at["gradients"]);
   if (!bucket.gradients.empty() &&
       bucket.gradients.size() != bucket.shapes.size())
-    at["gradients"].fail("a name for each of " +
-                         std::to_string(bucket.shapes.size()) + " shapes");
+    at["gradients"].fail(
+        concat("a name for each of ", bucket.shapes.size(), " shapes"));
   at["hook"].text();
   CollectiveOperation wire;
   readWireType(at, "wire_dtype", &wire.wire_dtype);
@@ -208,10 +207,9 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
   if (ranks == 0)
     return;
   if (collective.root >= ranks)
-    at["root"].fail("one of " + std::to_string(ranks) + " ranks");
+    at["root"].fail(concat("one of ", ranks, " ranks"));
   if (kind == CollectiveKind::AllToAll && collective.count % ranks != 0)
-    at["count"].fail("as many elements for each of " + std::to_string(ranks) +
-                     " ranks");
+    at["count"].fail(concat("as many elements for each of ", ranks, " ranks"));
 }
 
 /// Reads the state with the collective's error, if it has error feedback.
@@ -368,20 +366,18 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   Json json;
   const Json::Result parsed = Json::parse(text, &json);
   if (parsed == Json::Result::Refused)
-    return error(
-        DDPHOOK_DATA_LOSS,
+    return dataLoss(
         "malformed plan: an object has the same key twice, the nesting "
         "is too deep, or there is a zero byte");
   if (parsed == Json::Result::NotJson)
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
+    return dataLoss("malformed plan: it is not JSON text");
   // Check the version first: other versions may have other keys.
   const Json *const version = json.find("abi");
   if (!version || !version->is(Json::Kind::Integer))
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it has no ABI version");
+    return dataLoss("malformed plan: it has no ABI version");
   if (version->integer != DDPHOOK_ABI_VERSION)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a plan for ABI version %d, but got one for %s",
-                 DDPHOOK_ABI_VERSION, version->text.c_str());
+    return unsupported("expected a plan for ABI version %d, but got one for %s",
+                       DDPHOOK_ABI_VERSION, version->text.c_str());
 
   Status failure;
   Reader top(json, &failure);

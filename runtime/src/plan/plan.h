@@ -63,8 +63,7 @@ struct PlanState {
   int64_t offset = 0;
   int64_t bytes = 0;
 
-  /// True if all gradients have one value of the state in common, such as a
-  /// counter or a random generator.
+  /// True if all gradients share one value, as of a counter or a generator.
   bool isShared() const { return !role.empty() && !floatDtype(dtype); }
   /// True if it has the error of this rank's part of a node's sum, so that its
   /// elements depend on which ranks are on which node.
@@ -79,8 +78,7 @@ struct PlanAssignment {
   size_t bucket = 0;
   /// The first member of each group that is assigned separately; starts with 0.
   std::vector<size_t> groups;
-  /// A part of the array, which follows the previous one: its bucket member and
-  /// its elements.
+  /// A part of the array after the previous one: a bucket member's elements.
   struct Part {
     size_t member = 0;
     int64_t count = 0;
@@ -101,8 +99,7 @@ struct PlanMatrixList {
   /// The assignment of elements begin … end; nullopt: all to every rank.
   std::optional<PlanAssignment> assignment;
 
-  /// Returns the part in elements first … last - 1, which must not cut a matrix
-  /// or a piece.
+  /// Returns elements first … last - 1, which must cut no matrix or piece.
   PlanMatrixList cut(int64_t first, int64_t last) const;
 
   /// Returns the list as backends take it; valid as long as this object is.
@@ -131,8 +128,7 @@ struct PlanCollective : CollectiveOperation {
   /// node, only the rank to which a part is assigned needs it.
   std::optional<PlanAssignment> assignment;
 
-  /// Elements that a rank contributes in a group of `ranks`, and their bytes in
-  /// memory and on the wire.
+  /// The elements that a rank contributes, and their bytes in both types.
   int64_t contributed(int64_t ranks) const {
     return inputElements(collectiveKind(), count, ranks);
   }
@@ -197,8 +193,7 @@ struct Plan {
 uint64_t hashPlan(std::string_view text);
 
 /// Parses a plan. UNSUPPORTED: made for another ABI version. DATA_LOSS:
-/// anything else is wrong with it; the message starts with the path of the
-/// error.
+/// anything else is wrong; the message starts with the path.
 Status parsePlan(std::string_view text, Plan *plan);
 
 /// Describes the first difference of two plans in one line: its path and both

@@ -48,14 +48,13 @@ void plan::readAssignment(const Reader &at, const Names &buckets,
     result.parts[counts].count = count.integer(0, maxBytes / 8);
     sum += result.parts[counts++].count;
     if (sum > maxBytes / 8)
-      count.fail("counts of at most " + std::to_string(maxBytes / 8) +
-                 " elements together");
+      count.fail(
+          concat("counts of at most ", maxBytes / 8, " elements together"));
   });
   if (counts != result.parts.size())
     from["counts"].fail("a count for each member");
   if (at.isOk() && sum != elements)
-    from["counts"].fail("counts of " + std::to_string(elements) +
-                        " elements together");
+    from["counts"].fail(concat("counts of ", elements, " elements together"));
   *assignment = std::move(result);
 }
 

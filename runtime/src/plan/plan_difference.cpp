@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds the first difference of two plans in the order of their text, so that
-// all ranks name the same one.
+// Finds the first difference of two plans, the same one on all ranks.
 
 #include "plan/plan.h"
 
@@ -52,8 +51,7 @@ static bool find(const Json &a, const Json &b, const std::string &path,
   if (a.is(Json::Kind::List) && b.is(Json::Kind::List)) {
     const size_t aSize = a.elements.size(), bSize = b.elements.size();
     for (size_t i = 0; i < std::min(aSize, bSize); ++i)
-      if (find(a.elements[i], b.elements[i],
-               path + "[" + std::to_string(i) + "]", result))
+      if (find(a.elements[i], b.elements[i], concat(path, "[", i, "]"), result))
         return true;
     if (aSize == bSize)
       return false;

@@ -34,9 +34,9 @@ public:
     std::string got = json.print();
     if (got.size() > 80)
       got = got.substr(0, 77) + "...";
-    *failure = error(
-        DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s", what,
-        around ? path().c_str() : "top level", expected.c_str(), got.c_str());
+    *failure = dataLoss("malformed %s: %s: expected %s, but got %s", what,
+                        around ? path().c_str() : "top level", expected.c_str(),
+                        got.c_str());
   }
 
   bool has(const char *key) const { return json.find(key) != nullptr; }
@@ -70,8 +70,7 @@ public:
     return expectKeys(keys);
   }
 
-  /// Returns the value of a key that expectKeys() or has() has checked; valid
-  /// as long as this object is.
+  /// Returns the value of a checked key; valid as long as this object is.
   Reader operator[](const char *key) const {
     return Reader(*json.find(key), *this, key, 0);
   }
@@ -92,8 +91,7 @@ public:
     if (json.is(Json::Kind::Integer) && json.integer >= least &&
         json.integer <= most)
       return json.integer;
-    fail("a whole number from " + std::to_string(least) + " to " +
-         std::to_string(most));
+    fail(concat("a whole number from ", least, " to ", most));
     return least;
   }
 
@@ -123,7 +121,7 @@ private:
       return "";
     const std::string before = around->path();
     if (!key)
-      return before + "[" + std::to_string(index) + "]";
+      return concat(before, "[", index, "]");
     return before.empty() ? key : before + "." + key;
   }
 
@@ -163,8 +161,7 @@ std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
 /// Reads a list of non-empty names.
 std::vector<std::string> readNames(const Reader &at);
 
-/// Reads a state's name, type, shapes, role, method and placement. Returns its
-/// bytes.
+/// Reads a state's name, type, shapes, role and so on; returns its bytes.
 int64_t readDescription(const Reader &at, PlanState *state);
 
 /// Checks that no two states have the same role for a gradient.

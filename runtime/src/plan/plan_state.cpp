@@ -40,8 +40,7 @@ static void readInit(const Reader &at, const Names &names, const Plan &plan,
 
   const bool isGenerator = state->init == StateInit::Mt19937;
   const bool isDrawn = state->init == StateInit::Normal;
-  state->seed = static_cast<uint32_t>(
-      at["seed"].integer(0, isGenerator ? int64_t(UINT32_MAX) : 0));
+  state->seed = at["seed"].integer(0, isGenerator ? int64_t(UINT32_MAX) : 0);
   if (isGenerator && (state->dtype != StateDtype::I32 ||
                       state->shapes != std::vector<Shape>{{generatorElements}}))
     at["shapes"].fail("a generator's 625 elements of type i32");
@@ -51,7 +50,7 @@ static void readInit(const Reader &at, const Names &names, const Plan &plan,
     state->draws.push_back(draw.integer(0, maxElements));
     drawn += state->draws.back();
     if (drawn > maxElements)
-      at["draws"].fail("at most " + std::to_string(maxElements) + " numbers");
+      at["draws"].fail(concat("at most ", maxElements, " numbers"));
   });
   if (!at.isOk())
     return;
@@ -140,7 +139,7 @@ void plan::readState(const Reader &at, Names *names, Plan *plan) {
     at["offset"].fail("a multiple of the element's size");
   state.bytes = at["bytes"].integer(0, maxBytes);
   if (state.bytes != bytes)
-    at["bytes"].fail("the " + std::to_string(bytes) + " bytes of the shapes");
+    at["bytes"].fail(concat("the ", bytes, " bytes of the shapes"));
   if (state.bytes > plan->stateArena.bytes - state.offset)
     at["bytes"].fail("an end within the state arena");
   readInit(at, *names, *plan, &state);
@@ -207,7 +206,6 @@ private:
 };
 } // namespace
 
-/// Reads `count` sizes.
 static bool readSizes(const Reader &at, size_t count, int64_t *sizes) {
   size_t number = 0;
   at.forEach([&](const Reader &size) {
@@ -223,7 +221,7 @@ static bool readSizes(const Reader &at, size_t count, int64_t *sizes) {
 
 static int64_t product(const Reader &at, int64_t a, int64_t b) {
   if (b != 0 && a > maxElements / b) {
-    at.fail("a matrix of at most " + std::to_string(maxElements) + " elements");
+    at.fail(concat("a matrix of at most ", maxElements, " elements"));
     return 0;
   }
   return a * b;
@@ -259,9 +257,8 @@ void plan::readMatrixList(const Reader &at, const Names &buckets, Plan *plan) {
   if (!at.isOk())
     return;
   if (!bucket.fill(list.begin, list.end))
-    at.fail("matrices and pieces that cover the elements from " +
-            std::to_string(list.begin) + " to " + std::to_string(list.end) +
-            " without gap or overlap");
+    at.fail(concat("matrices and pieces that cover the elements from ",
+                   list.begin, " to ", list.end, " without gap or overlap"));
   if (!p.areApart())
     at["matrices"].fail("factors P that do not overlap");
   if (!q.areApart())

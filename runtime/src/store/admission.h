@@ -48,8 +48,7 @@ public:
   /// then accepts one caller at a time, which can still be sent the reason.
   Status handle(const pollfd *entries, std::vector<Guest> *guests);
 
-  /// The number of connections without the key, and the address of the last
-  /// one.
+  /// The number of connections without the key, and the last one's address.
   size_t refusals() const { return refused; }
   const std::string &lastRefused() const { return lastRefusedPeer; }
 

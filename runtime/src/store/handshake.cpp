@@ -68,16 +68,15 @@ bool AcceptingHandshake::check(std::string_view claim,
 /// Returns an error that says which end lacks the secret, as far as they say.
 static Status refusal(bool oursHasSecret, bool theirsHasSecret) {
   if (oursHasSecret == theirsHasSecret)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 oursHasSecret
-                     ? "it was started with another DDPHOOK_JOB_SECRET"
-                     : "it does not belong to this job");
-  return error(DDPHOOK_BAD_ENVIRONMENT,
-               oursHasSecret
-                   ? "it was started without a DDPHOOK_JOB_SECRET, but this "
-                     "rank with one"
-                   : "it was started with a DDPHOOK_JOB_SECRET, but this rank "
-                     "without one");
+    return Status(DDPHOOK_BAD_ENVIRONMENT,
+                  oursHasSecret
+                      ? "it was started with another DDPHOOK_JOB_SECRET"
+                      : "it does not belong to this job");
+  return badEnvironment(
+      oursHasSecret ? "it was started without a DDPHOOK_JOB_SECRET, but this "
+                      "rank with one"
+                    : "it was started with a DDPHOOK_JOB_SECRET, but this rank "
+                      "without one");
 }
 
 Status ddphook::proveOn(int socket, const Credentials &credentials,

@@ -12,7 +12,6 @@
 
 using namespace ddphook;
 
-/// The bytes that are hashed at a time.
 static constexpr size_t blockSize = 64;
 
 /// FIPS 180-4, 4.2.2: the first 32 bits of the fractional parts of the cube
@@ -31,7 +30,6 @@ static constexpr std::array<uint32_t, 64> K = {
     0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
 namespace {
-/// The eight words of the hash value.
 using State = std::array<uint32_t, 8>;
 } // namespace
 

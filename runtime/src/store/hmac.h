@@ -15,7 +15,6 @@
 
 namespace ddphook {
 
-/// The bytes of a hash.
 inline constexpr size_t digestSize = 32;
 
 /// Returns the SHA-256 of `message`: digestSize bytes.
@@ -28,8 +27,7 @@ std::string hmacSha256(std::string_view key, std::string_view message);
 /// does not reveal where they differ.
 bool areEqualSecrets(std::string_view a, std::string_view b);
 
-/// Draws `size` bytes that nobody can guess. RESOURCE_EXHAUSTED if there are
-/// none.
+/// Draws `size` bytes that nobody can guess, or returns RESOURCE_EXHAUSTED.
 Status drawSecret(size_t size, std::string *secret);
 
 } // namespace ddphook

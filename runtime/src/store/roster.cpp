@@ -18,42 +18,39 @@ Roster::Roster(int worldSize, std::string runId)
 /// Returns how `hello` contradicts the ranks that have joined, or OK.
 static Status compare(const wire::Hello &hello, int worldSize, bool isHere) {
   if (hello.abiVersion != DDPHOOK_ABI_VERSION)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "rank %u uses version %u of the runtime's ABI, but rank 0 "
-                 "version %d",
-                 hello.rank, hello.abiVersion, DDPHOOK_ABI_VERSION);
+    return unsupported(
+        "rank %u uses version %u of the runtime's ABI, but rank 0 "
+        "version %d",
+        hello.rank, hello.abiVersion, DDPHOOK_ABI_VERSION);
   if (hello.worldSize != static_cast<uint32_t>(worldSize))
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank %u was started with a world size of %u, but rank 0 "
-                 "with %d",
-                 hello.rank, hello.worldSize, worldSize);
+    return badEnvironment(
+        "rank %u was started with a world size of %u, but rank 0 "
+        "with %d",
+        hello.rank, hello.worldSize, worldSize);
   if (hello.rank >= hello.worldSize)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected a rank below %u, but got %u", hello.worldSize,
-                 hello.rank);
+    return badEnvironment("expected a rank below %u, but got %u",
+                          hello.worldSize, hello.rank);
   if (isHere)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "rank %u joined twice: two processes were started with the "
-                 "same rank",
-                 hello.rank);
+    return badEnvironment(
+        "rank %u joined twice: two processes were started with the "
+        "same rank",
+        hello.rank);
   return Status::ok();
 }
 
 Roster::Decision Roster::decide(const wire::Hello &hello, Time now) {
   const int rank = static_cast<int>(hello.rank);
   if (hello.runId != wire::hashRunId(runId))
-    return {error(DDPHOOK_BAD_ENVIRONMENT,
-                  "rank 0 at this address belongs to another job (its run id "
-                  "is '%s')",
-                  runId.c_str())};
+    return {badEnvironment(
+        "rank 0 at this address belongs to another job (its run id "
+        "is '%s')",
+        runId.c_str())};
   // A rank that comes back before the others have left waits for them until its
   // deadline, as it does for a rank 0 that has not started yet.
   if (gone.count(rank))
-    return {error(DDPHOOK_PEER_LOST,
-                  "the job that rank %d has left has not ended yet", rank)};
+    return {peerLost("the job that rank %d has left has not ended yet", rank)};
   if (isComplete())
-    return {error(
-        DDPHOOK_BAD_ENVIRONMENT,
+    return {badEnvironment(
         "rank 0 at this address belongs to another job, whose ranks have all "
         "joined; two jobs use the same port, or two processes have rank %d",
         rank)};
@@ -88,8 +85,8 @@ Status Roster::findMissing(Time now) {
   for (const auto &[rank, vacancy] : vacancies) {
     if (now - vacancy.since < succession)
       continue;
-    Status missing = error(DDPHOOK_PEER_LOST, "rank %d was lost: %s", rank,
-                           vacancy.reason.c_str());
+    Status missing =
+        peerLost("rank %d was lost: %s", rank, vacancy.reason.c_str());
     vacancies.clear();
     return missing;
   }

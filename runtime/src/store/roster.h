@@ -43,8 +43,7 @@ public:
               Time now = Deadline::Clock::now());
   /// True while a lost rank may still be replaced.
   bool hasVacancies() const { return !vacancies.empty(); }
-  /// Returns PEER_LOST if a lost rank was not replaced in time. After that none
-  /// may be replaced.
+  /// PEER_LOST if a lost rank was not replaced in time; then none may be.
   Status findMissing(Time now = Deadline::Clock::now());
 
   /// True if all ranks have joined, even if some have gone since.

@@ -10,11 +10,8 @@
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/tcp.h>
-#include <memory>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -22,10 +19,6 @@
 #include <unistd.h>
 
 using namespace ddphook;
-
-namespace {
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-} // namespace
 
 Status Interrupt::create(Interrupt *interrupt) {
   interrupt->event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -41,11 +34,12 @@ void Interrupt::raise() const {
   }
 }
 
-static Status resolve(const std::string &host, int port, AddressList *list) {
+Status ddphook::resolve(const std::string &host, int port, AddressList *list,
+                        int flags) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo *found = nullptr;
   int failed =
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -55,6 +49,11 @@ static Status resolve(const std::string &host, int port, AddressList *list) {
                  "cannot resolve '%s': %s", host.c_str(), gai_strerror(failed));
   list->reset(found);
   return Status::ok();
+}
+
+InterfaceList ddphook::listInterfaces() {
+  ifaddrs *list = nullptr;
+  return InterfaceList(::getifaddrs(&list) == 0 ? list : nullptr);
 }
 
 bool ddphook::isLoopbackAddress(const std::string &address) {
@@ -83,17 +82,15 @@ static std::string addressBytes(const sockaddr *address) {
 }
 
 bool ddphook::isOwnAddress(const std::string &address) {
-  AddressList list(nullptr, &freeaddrinfo);
-  ifaddrs *interfaces = nullptr;
-  if (!resolve(address, 0, &list).isOk() || ::getifaddrs(&interfaces) != 0)
+  AddressList list;
+  const InterfaceList interfaces = listInterfaces();
+  if (!resolve(address, 0, &list).isOk() || !interfaces)
     return false;
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
-                                                         &freeifaddrs);
   auto isOwn = [&](const sockaddr *wanted) {
     std::string bytes = addressBytes(wanted);
     if (bytes.size() == sizeof(in_addr) && bytes[0] == 127)
       return true; // All of 127/8 is, though interfaces list one.
-    for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next)
+    for (ifaddrs *entry = interfaces.get(); entry; entry = entry->ifa_next)
       if (entry->ifa_addr && addressBytes(entry->ifa_addr) == bytes)
         return true;
     return false;
@@ -105,13 +102,9 @@ bool ddphook::isOwnAddress(const std::string &address) {
 }
 
 std::vector<std::string> ddphook::outwardAddresses() {
-  ifaddrs *interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0)
-    return {};
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
-                                                         &freeifaddrs);
+  const InterfaceList interfaces = listInterfaces();
   std::vector<std::string> v4, v6;
-  for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next) {
+  for (ifaddrs *entry = interfaces.get(); entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP) ||
         (entry->ifa_flags & IFF_LOOPBACK))
       continue;
@@ -147,7 +140,6 @@ static std::string hostOf(const sockaddr *address, socklen_t size) {
   return text;
 }
 
-/// Opens a TCP socket for addresses of `family`.
 static FileDescriptor openSocket(int family) {
   return FileDescriptor::opened([family] {
     return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -190,7 +182,7 @@ std::string ddphook::loopbackAddress() {
 Status ddphook::findAddresses(const std::string &host,
                               std::vector<std::string> *addresses) {
   addresses->clear();
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(host, 0, &list));
   for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
     std::string address = hostOf(entry->ai_addr, entry->ai_addrlen);
@@ -203,15 +195,14 @@ Status ddphook::findAddresses(const std::string &host,
 
 std::string ddphook::endpointName(const std::string &address, int port) {
   const bool isV6 = address.find(':') != std::string::npos;
-  return (isV6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+  return concat(isV6 ? "[" + address + "]" : address, ":", port);
 }
 
 Status ddphook::listenAt(const sockaddr *address, socklen_t size,
                          FileDescriptor *result, int *reason) {
   FileDescriptor fd = openSocket(address->sa_family);
   int on = 1, off = 0;
-  // A job that restarts at once must not fail because of its predecessor's
-  // closed connections.
+  // The predecessor's closed connections must not keep the port.
   if (fd.isValid())
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address->sa_family == AF_INET6)
@@ -229,7 +220,7 @@ Status ddphook::listenAt(const sockaddr *address, socklen_t size,
 
 Status ddphook::listenOn(const std::string &address, int port,
                          FileDescriptor *socket, int *boundPort, int *reason) {
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(address, port, &list));
   DDPHOOK_TRY(
       withContext(listenAt(list->ai_addr, list->ai_addrlen, socket, reason),
@@ -248,8 +239,8 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   if (isLocal)
     DDPHOOK_TRY(findAddresses(host, &addresses));
   WaitScope scope([port] {
-    return "rank 0 is waiting for port " + std::to_string(port) +
-           ", which another program or job has";
+    return concat("rank 0 is waiting for port ", port,
+                  ", which another program or job has");
   });
   for (;;) {
     sockets->clear();
@@ -288,8 +279,7 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   }
 }
 
-/// The kernel counts the segments that a connection receives, including those
-/// without data.
+/// The kernel counts received segments, including those without data.
 Status Silence::look(int socket, Clock::time_point now) {
   constexpr std::chrono::milliseconds pause(lookMs);
   const Clock::duration passed =
@@ -309,11 +299,10 @@ Status Silence::look(int socket, Clock::time_point now) {
   segments = info.tcpi_segs_in;
   if (std::chrono::duration<double>(silent).count() < limit)
     return Status::ok();
-  return error(DDPHOOK_PEER_LOST, "received nothing from %s for %g s",
-               peerNameOf(socket).c_str(), limit);
+  return peerLost("received nothing from %s for %g s",
+                  peerNameOf(socket).c_str(), limit);
 }
 
-/// Waits until one of `events` is possible.
 static Status waitFor(int socket, short events, const Deadline &deadline,
                       const Interrupt *interrupt) {
   Silence silence(controlSilenceSeconds);
@@ -330,7 +319,7 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
     if (ready < 0 && errno != EINTR)
       return systemError(errno, "cannot wait");
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+      return deadlineExceeded("no answer in time");
     DDPHOOK_TRY(silence.look(socket));
     WaitScope::poll();
   }
@@ -364,7 +353,7 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
 
 Status ddphook::connectOnce(const std::string &address, int port,
                             const Deadline &deadline, FileDescriptor *socket) {
-  AddressList list(nullptr, &freeaddrinfo);
+  AddressList list;
   DDPHOOK_TRY(resolve(address, port, &list));
   return connectTo(list->ai_addr, list->ai_addrlen, deadline,
                    /*interrupt=*/nullptr, socket);
@@ -415,7 +404,7 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
       continue;
     }
     if (received == 0)
-      return error(DDPHOOK_DATA_LOSS, "the connection was closed");
+      return dataLoss("the connection was closed");
     if (errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot receive");
     DDPHOOK_TRY(waitFor(socket, POLLIN, deadline, interrupt));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parts of TCP that ranks need to connect: they listen, connect, send and
-// receive whole buffers until a deadline or an interrupt. Collectives do not
-// use these functions.
+// receive whole buffers until a deadline or an interrupt. Not for collectives.
 
 #pragma once
 
@@ -13,11 +12,28 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ifaddrs.h>
+#include <memory>
+#include <netdb.h>
 #include <string>
 #include <sys/socket.h>
 #include <vector>
 
 namespace ddphook {
+
+struct FreeList {
+  void operator()(addrinfo *list) const { ::freeaddrinfo(list); }
+  void operator()(ifaddrs *list) const { ::freeifaddrs(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeList>;
+using InterfaceList = std::unique_ptr<ifaddrs, FreeList>;
+
+/// Finds the addresses of TCP port `port` of `host`. `flags` as AI_NUMERICHOST.
+Status resolve(const std::string &host, int port, AddressList *list,
+               int flags = 0);
+
+/// Returns the addresses of this machine's interfaces, or null and sets errno.
+InterfaceList listInterfaces();
 
 /// Ends present and future waits on sockets from another thread.
 class Interrupt {
@@ -40,8 +56,7 @@ bool isLoopbackAddress(const std::string &address);
 /// Returns this machine's loopback address: 127.0.0.1, or ::1 without IPv4.
 std::string loopbackAddress();
 
-/// Returns true if `address` is an address of this machine, or a name that has
-/// only such addresses.
+/// True if `address` is this machine's, or a name with only such addresses.
 bool isOwnAddress(const std::string &address);
 
 /// Returns the numeric addresses at which other machines may reach this one,

@@ -52,8 +52,7 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
   }
   if (!failure.isOk())
     return failure;
-  return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
-               key.c_str());
+  return deadlineExceeded("no rank set '%s' in time", key.c_str());
 }
 
 Status MemoryStore::add(const std::string &key, int64_t delta,
@@ -111,6 +110,5 @@ std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
   const std::string whom = !absent.empty() ? nameRanks(absent)
                            : rank == 0     ? "the others"
                                            : "rank 0";
-  return "rank " + std::to_string(rank) + " is waiting for " + whom + " of " +
-         std::to_string(size);
+  return concat("rank ", rank, " is waiting for ", whom, " of ", size);
 }

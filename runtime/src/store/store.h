@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A small store that all ranks of a job share: through it they meet, compare
-// plans and exchange addresses. Values are bytes. It is the control connection,
-// not a data path.
+// plans and exchange addresses. It is the control connection, not a data path.
 
 #pragma once
 

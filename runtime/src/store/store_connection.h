@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A connection of StoreServer with its pending input and output. It interprets
-// nothing.
+// A connection of StoreServer with its pending input and output.
 
 #pragma once
 
@@ -30,8 +29,7 @@ struct StoreConnection {
   /// Appends some of the received bytes to `input`. Returns false at the end;
   /// errno says why and is 0 if the other end closed the connection.
   bool receive();
-  /// Passes to the system as much as it accepts now. Returns false if the
-  /// connection is broken; errno says why.
+  /// Sends what the system accepts now. False if broken; errno says why.
   bool flush();
 
   FileDescriptor socket;

@@ -2,26 +2,13 @@
 
 #include "store/store_protocol.h"
 
+#include "base/packed_texts.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 using namespace ddphook;
 using namespace ddphook::wire;
-
-template <typename Integer>
-static void put(std::string &bytes, Integer value) {
-  for (size_t i = 0; i < sizeof(Integer); ++i)
-    bytes.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
-}
-
-template <typename Integer>
-static Integer take(std::string_view bytes, size_t offset) {
-  Integer value = 0;
-  for (size_t i = 0; i < sizeof(Integer); ++i)
-    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i]))
-             << (8 * i);
-  return value;
-}
 
 uint64_t wire::hashRunId(const std::string &runId) {
   return XXH3_64bits(runId.data(), runId.size());
@@ -33,19 +20,19 @@ Credentials wire::storeCredentials(const std::string &secret) {
 
 std::string Hello::encode() const {
   std::string bytes;
-  put(bytes, abiVersion);
-  put(bytes, worldSize);
-  put(bytes, rank);
-  put(bytes, uint32_t(0));
-  put(bytes, runId);
+  putNumber(bytes, abiVersion);
+  putNumber(bytes, worldSize);
+  putNumber(bytes, rank);
+  putNumber(bytes, uint32_t(0));
+  putNumber(bytes, runId);
   return bytes;
 }
 
 std::optional<Hello> Hello::decode(std::string_view bytes) {
   if (bytes.size() != size)
     return std::nullopt;
-  return Hello{take<uint32_t>(bytes, 0), take<uint32_t>(bytes, 4),
-               take<uint32_t>(bytes, 8), take<uint64_t>(bytes, 16)};
+  return Hello{takeNumber<uint32_t>(bytes, 0), takeNumber<uint32_t>(bytes, 4),
+               takeNumber<uint32_t>(bytes, 8), takeNumber<uint64_t>(bytes, 16)};
 }
 
 static bool isKnown(uint8_t kind) {
@@ -54,13 +41,13 @@ static bool isKnown(uint8_t kind) {
 }
 
 std::optional<Frame> Frame::decodeHeader(std::string_view bytes) {
-  if (bytes.size() < headerSize || !isKnown(take<uint8_t>(bytes, 0)))
+  if (bytes.size() < headerSize || !isKnown(takeNumber<uint8_t>(bytes)))
     return std::nullopt;
   Frame frame;
   frame.kind = static_cast<Kind>(bytes[0]);
-  frame.id = take<uint32_t>(bytes, 4);
-  frame.keySize = take<uint32_t>(bytes, 8);
-  frame.valueSize = take<uint32_t>(bytes, 12);
+  frame.id = takeNumber<uint32_t>(bytes, 4);
+  frame.keySize = takeNumber<uint32_t>(bytes, 8);
+  frame.valueSize = takeNumber<uint32_t>(bytes, 12);
   if (frame.keySize > maxKeySize || frame.valueSize > maxValueSize)
     return std::nullopt;
   return frame;
@@ -70,10 +57,10 @@ std::string wire::encodeFrame(Kind kind, uint32_t id, std::string_view key,
                               std::string_view value) {
   std::string bytes;
   bytes.reserve(Frame::headerSize + key.size() + value.size());
-  put(bytes, static_cast<uint32_t>(kind));
-  put(bytes, id);
-  put(bytes, static_cast<uint32_t>(key.size()));
-  put(bytes, static_cast<uint32_t>(value.size()));
+  putNumber(bytes, static_cast<uint32_t>(kind));
+  putNumber(bytes, id);
+  putNumber(bytes, static_cast<uint32_t>(key.size()));
+  putNumber(bytes, static_cast<uint32_t>(value.size()));
   bytes.append(key);
   bytes.append(value);
   return bytes;
@@ -81,15 +68,15 @@ std::string wire::encodeFrame(Kind kind, uint32_t id, std::string_view key,
 
 std::string wire::encodeStatus(const Status &status) {
   std::string bytes;
-  put(bytes, static_cast<uint32_t>(status.code()));
+  putNumber(bytes, static_cast<uint32_t>(status.code()));
   bytes.append(status.message());
   return bytes;
 }
 
 Status wire::decodeStatus(std::string_view value) {
-  uint32_t code = value.size() < 4 ? 0 : take<uint32_t>(value, 0);
+  uint32_t code = value.size() < 4 ? 0 : takeNumber<uint32_t>(value);
   if (code == DDPHOOK_OK || code > DDPHOOK_INTERNAL)
-    return error(DDPHOOK_INTERNAL, "a rank sent a malformed failure");
+    return internalError("a rank sent a malformed failure");
   return Status(static_cast<ddphook_status_t>(code),
                 std::string(value.substr(4)));
 }

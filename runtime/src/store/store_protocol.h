@@ -25,7 +25,6 @@ Credentials storeCredentials(const std::string &secret);
 /// have it, ranks of other runs with the same secret do not.
 inline constexpr size_t tokenSize = 32;
 
-/// Returns the hash that stands for a run id in messages.
 uint64_t hashRunId(const std::string &runId);
 
 /// The introduction of a client.
@@ -82,7 +81,6 @@ struct Frame {
   static std::optional<Frame> decodeHeader(std::string_view bytes);
 };
 
-/// Returns a whole frame.
 std::string encodeFrame(Kind kind, uint32_t id, std::string_view key,
                         std::string_view value);
 

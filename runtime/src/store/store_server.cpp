@@ -3,7 +3,6 @@
 #include "store/store_server.h"
 
 #include "base/threads.h"
-#include "store/store.h"
 #include "store/store_protocol.h"
 
 #include <algorithm>
@@ -134,9 +133,9 @@ void StoreServer::admit(const pollfd *entries) {
   size_t refusals = admission->refusals();
   Status status = admission->handle(entries, &guests);
   if (admission->refusals() != refusals)
-    values.set(refusedKey(), std::to_string(admission->refusals()) +
-                                 ", the last one from " +
-                                 admission->lastRefused());
+    values.set(refusedKey(),
+               concat(admission->refusals(), ", the last one from ",
+                      admission->lastRefused()));
   for (Admission::Guest &guest : guests) {
     connections.emplace_back();
     connections.back().socket = std::move(guest.socket);
@@ -263,8 +262,7 @@ void StoreServer::handleFrame(Connection &connection, const Frame &frame,
   case Kind::Leave:
     connection.hasLeft = true;
     roster.leave(connection.rank);
-    leftStatus =
-        error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
+    leftStatus = peerLost("rank %d has left the job", connection.rank);
     return values.failAll(leftStatus);
   case Kind::Clock: {
     const std::chrono::nanoseconds time =
@@ -319,8 +317,8 @@ void StoreServer::onEnd(Connection &connection, const std::string &reason,
     return;
   }
   roster.leave(connection.rank);
-  failJob(connection.rank, error(DDPHOOK_PEER_LOST, "rank %d was lost: %s",
-                                 connection.rank, reason.c_str()));
+  failJob(connection.rank,
+          peerLost("rank %d was lost: %s", connection.rank, reason.c_str()));
 }
 
 void StoreServer::writeTo(Connection &connection) {

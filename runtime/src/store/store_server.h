@@ -28,16 +28,14 @@
 
 namespace ddphook {
 
-/// Values that no rank asks the store for. Rank 0's process takes them from its
-/// server, even when the job has failed and its own connection is gone.
-/// Thread-safe.
+/// Values that rank 0's process takes from its server, even when the job has
+/// failed and its own connection is gone. Thread-safe.
 class Mailbox {
 public:
   /// The most bytes that all values together may have.
   static constexpr size_t mostBytes = size_t(256) << 20;
 
-  /// Stores the value of `rank`, replacing an older one. RESOURCE_EXHAUSTED if
-  /// it does not fit.
+  /// Replaces the value of `rank`. RESOURCE_EXHAUSTED if it does not fit.
   Status put(int rank, std::string value) {
     std::lock_guard<std::mutex> lock(mutex);
     std::string &place = values[rank];
@@ -91,8 +89,7 @@ public:
   /// 0 whose port is taken and to ranks that are refused.
   static constexpr double takeoverSeconds = 10;
 
-  /// Listens and starts the thread. While another program has the port, waits
-  /// for it until `deadline`.
+  /// Listens, waiting for the port until `deadline`, and starts the thread.
   static Status start(const Options &options,
                       std::unique_ptr<StoreServer> *server,
                       const Deadline &deadline = Deadline::after(0));
@@ -107,8 +104,7 @@ public:
   /// preferably one on another machine; empty if none has.
   std::string reachedAddress() const;
 
-  /// Returns the failure of the job, or OK. It is for a rank 0 whose own
-  /// connection has broken.
+  /// The job's failure, or OK; for a rank 0 whose own connection has broken.
   Status failure() const;
 
   /// Returns the values that ranks have left by TcpStore::deliver().
@@ -174,8 +170,7 @@ private:
   std::list<StoreConnection> connections;
   StoreValues values;
   Roster roster;
-  /// Not OK once a rank has left or was lost. It answers waits for keys that
-  /// then cannot arrive.
+  /// Not OK once a rank is gone: answers waits for keys that cannot arrive.
   Status leftStatus;
   /// True if a rank has waited until its deadline: missing ranks will not come.
   bool hasExpired = false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The values that StoreServer keeps for the ranks, and the requests that it
-// cannot answer yet.
+// The values that StoreServer keeps, and requests that it cannot answer yet.
 
 #pragma once
 

@@ -16,8 +16,7 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// The least time for an answer. Even an expired deadline means "look once",
-/// not "do not look".
+/// The least time for an answer: an expired deadline means "look once".
 static constexpr double lookSeconds = 0.5;
 /// How long a rank that cannot send waits for the reason.
 static constexpr double newsSeconds = 0.1;
@@ -50,8 +49,7 @@ struct TcpStore::Request {
 
 /// Returns the failure of the job after `status` ended the connection.
 static Status lossOfRankZero(const Status &status) {
-  return error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
-               status.message().c_str());
+  return peerLost("rank 0 was lost: %s", status.message().c_str());
 }
 
 TcpStore::TcpStore(const Options &options, FileDescriptor connected,
@@ -84,8 +82,7 @@ TcpStore::~TcpStore() {
     receiver.join();
 }
 
-/// Sends a frame. IO_ERROR if the connection has broken; the receiving thread
-/// then ends.
+/// Sends a frame. IO_ERROR: the connection broke; the receiving thread ends.
 Status TcpStore::sendFrame(const std::string &frame, const Deadline &deadline) {
   Status status;
   {
@@ -154,8 +151,7 @@ Status TcpStore::request(const std::string &frame, const Deadline &deadline,
     return failure;
   if (!sent.isOk())
     return sent;
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "rank 0 did not answer within the deadline");
+  return deadlineExceeded("rank 0 did not answer within the deadline");
 }
 
 static Status checkSizes(const std::string &key, const std::string &value) {
@@ -175,8 +171,7 @@ Status TcpStore::get(const std::string &key, const Deadline &deadline,
                      std::string *value) {
   DDPHOOK_TRY(checkSizes(key, {}));
   DDPHOOK_TRY(failureWithin(0));
-  Status none =
-      error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
+  Status none = deadlineExceeded("no rank set '%s' in time", key.c_str());
   Request answer(*this);
   bool isLook = deadline.expired();
   Status status = request(
@@ -268,8 +263,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
   for (size_t i = 0; i <= size; ++i) {
     const uint32_t id = questions.emplace_back(*this).id;
-    frames += i < size ? encodeFrame(Kind::Get, id,
-                                     answerKey(static_cast<int>(i)), {})
+    frames += i < size ? encodeFrame(Kind::Get, id, answerKey(i), {})
                        : encodeFrame(Kind::Clock, id, {}, {});
   }
   const Status sent = send(frames, deadline);
@@ -314,9 +308,9 @@ Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
     return answer.status;
   if (isLate)
     return sent;
-  return hasEnded ? error(DDPHOOK_PEER_LOST, "rank 0 has ended")
-                  : error(DDPHOOK_DEADLINE_EXCEEDED,
-                          "rank 0 did not accept it within the deadline");
+  return hasEnded
+             ? peerLost("rank 0 has ended")
+             : deadlineExceeded("rank 0 did not accept it within the deadline");
 }
 
 Status TcpStore::failureWithin(double seconds) {
@@ -379,7 +373,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   std::optional<Frame> frame =
       Frame::decodeHeader(std::string_view(header, sizeof(header)));
   if (!frame)
-    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+    return dataLoss("it sent malformed data");
   key->resize(frame->keySize);
   value->resize(frame->valueSize);
   DDPHOOK_TRY(receiveAll(socket.get(), key->data(), key->size(), never));
@@ -405,7 +399,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
                   frame->kind == Kind::Error;
   if (!isAnswer)
-    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+    return dataLoss("it sent malformed data");
   std::lock_guard<std::mutex> lock(mutex);
   auto found = requests.find(frame->id);
   if (found == requests.end())

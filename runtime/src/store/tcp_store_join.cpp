@@ -16,8 +16,7 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long an address may at first take to answer as a store before the next
-/// one is tried, and how long at most.
+/// How long an address may at first, and at most, take to answer as a store.
 static constexpr double firstPatience = 2, longestPatience = 8;
 
 /// Receives the answer to the Hello; `token` comes with a welcome.
@@ -168,14 +167,13 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
       refusalsEnd = Deadline::after(StoreServer::takeoverSeconds);
     bool isLast = deadline.remaining() <= pause;
     if (refusalsEnd && (isLast || (isRefused && refusalsEnd->expired())))
-      return error(DDPHOOK_BAD_ENVIRONMENT,
-                   "rank %d may not join rank 0 at %s: %s", options.rank,
-                   place.c_str(), candidates.describe().c_str());
+      return badEnvironment("rank %d may not join rank 0 at %s: %s",
+                            options.rank, place.c_str(),
+                            candidates.describe().c_str());
     if (isLast)
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d could not join rank 0 at %s within %g s: %s",
-                   options.rank, place.c_str(), options.timeoutSeconds,
-                   candidates.describe().c_str());
+      return deadlineExceeded(
+          "rank %d could not join rank 0 at %s within %g s: %s", options.rank,
+          place.c_str(), options.timeoutSeconds, candidates.describe().c_str());
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause = std::min(pause * 1.5, 0.2);
     patience = std::min(2 * patience, longestPatience);
@@ -218,8 +216,7 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
     names += "; connections that lacked the job's secret: " + refused;
   else if (look.code() != DDPHOOK_DEADLINE_EXCEEDED)
     return look; // Another rank was faster and has reported all this.
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%zu of %d ranks did not join within %g s: rank %s",
-               absent.size(), options.worldSize, options.timeoutSeconds,
-               names.c_str());
+  return deadlineExceeded("%zu of %d ranks did not join within %g s: rank %s",
+                          absent.size(), options.worldSize,
+                          options.timeoutSeconds, names.c_str());
 }

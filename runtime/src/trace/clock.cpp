@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See clock.h. The estimate is that of Cristian, "Probabilistic clock
-// synchronization", 1989.
+// The estimate is Cristian's, "Probabilistic clock synchronization", 1989.
 
 #include "trace/clock.h"
 
 #include "base/boot_id.h"
 
-#include <climits>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -20,11 +18,9 @@ std::string trace::clockIdentity() {
   if (boot.empty())
     return "process/" + std::to_string(::getpid());
   // Containers may shift the monotonic clock.
-  char target[PATH_MAX];
-  const ssize_t size = ::readlink("/proc/self/ns/time", target, sizeof(target));
-  if (size > 0)
-    boot.append("/").append(target, static_cast<size_t>(size));
-  return boot;
+  std::string space;
+  readNamespace("/proc/self/ns/time", &space).ignore();
+  return space.empty() ? boot : boot + "/" + space;
 }
 
 Status trace::measureClock(const std::function<Status(int64_t *)> &ask,

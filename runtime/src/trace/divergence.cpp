@@ -49,8 +49,7 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   result.begun = progress.begun.load(std::memory_order_acquire);
   result.called = progress.called.load(std::memory_order_relaxed);
   result.step = progress.step.load(std::memory_order_relaxed);
-  const auto name =
-      static_cast<uint32_t>(progress.begunName.load(std::memory_order_relaxed));
+  const auto name = progress.begunName.load(std::memory_order_relaxed);
   result.begunName = part->nameOf(name);
   result.place = recorder.placeOf(name);
   return result;
@@ -59,8 +58,9 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
 /// Returns "ranks 0, 2 wait in all_reduce b3 of step 4"; `one` is one of them.
 static std::string describeWaiting(const std::vector<int> &ranks,
                                    const Whereabouts &one) {
-  return nameRanks(ranks) + (ranks.size() == 1 ? " waits in " : " wait in ") +
-         one.begunName + " of step " + std::to_string(one.step);
+  return concat(nameRanks(ranks),
+                ranks.size() == 1 ? " waits in " : " wait in ", one.begunName,
+                " of step ", one.step);
 }
 
 /// Returns true if `rank` takes part in the collective that `one` waits in.
@@ -86,10 +86,10 @@ describeAround(const Whereabouts &first,
     } else if (rank->isInCollective() && rank->begun == first.begun) {
       waiting.push_back(number);
     } else if (rank->begun < first.begun) {
-      text += (text.empty() ? "" : ", ") + nameRanks({number}) +
-              " is in step " + std::to_string(rank->step) + " and has not " +
-              (rank->called < first.begun ? "called " : "begun ") +
-              first.begunName;
+      text += concat(text.empty() ? "" : ", ", nameRanks({number}),
+                     " is in step ", rank->step, " and has not ",
+                     rank->called < first.begun ? "called " : "begun ",
+                     first.begunName);
     }
   }
   if (!silent.empty())

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All ranks call the same collectives in the same order. If one waits in vain,
-// they exchange how far they have come, and the error includes the resulting
-// sentence.
+// they exchange how far they have come, and the error says so.
 
 #pragma once
 

@@ -21,7 +21,7 @@ using namespace ddphook::trace;
 static constexpr char partInfix[] = ".rank", partSuffix[] = ".part";
 
 std::string trace::partPath(const std::string &path, int rank) {
-  return path + partInfix + std::to_string(rank) + partSuffix;
+  return concat(path, partInfix, rank, partSuffix);
 }
 
 std::vector<std::string> trace::findParts(const std::string &path) {
@@ -52,7 +52,7 @@ std::vector<std::string> trace::findParts(const std::string &path) {
 /// running process; a flag shows from the start that it is exiting.
 static bool isAlive(int64_t process) {
   constexpr uint32_t isExiting = 0x4; // The kernel's PF_EXITING.
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::ifstream file(concat("/proc/", process, "/stat"));
   std::string line;
   std::getline(file, line);
   // The fields follow the name, which may contain any characters.
@@ -150,9 +150,10 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
           ", not of " + result->runId);
   }
   if (own.empty())
-    return error(DDPHOOK_DATA_LOSS, "no part of the trace '%s' can be read%s%s",
-                 path.c_str(), result->problems.empty() ? "" : ": ",
-                 result->problems.empty() ? "" : result->problems[0].c_str());
+    return dataLoss("no part of the trace '%s' can be read%s%s", path.c_str(),
+                    result->problems.empty() ? "" : ": ",
+                    result->problems.empty() ? ""
+                                             : result->problems[0].c_str());
 
   const int worldSize = own.front().identity.worldSize;
   result->ranks.resize(worldSize);

@@ -25,7 +25,6 @@ struct MergeResult {
   std::vector<RankSummary> ranks;
   /// The parts that could not be merged, and why: one line each.
   std::vector<std::string> problems;
-  /// The merged parts.
   std::vector<std::string> merged;
 };
 

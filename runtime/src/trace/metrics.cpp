@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,11 +27,7 @@ bool trace::isForPrometheus(std::string_view path) {
 }
 
 /// Prints a finite number so that both formats can read it.
-static std::string print(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.9g", number);
-  return text;
-}
+static std::string print(double number) { return formatText("%.9g", number); }
 static std::string print(uint64_t number) { return std::to_string(number); }
 
 /// Prints a number for JSON, which has only finite numbers.
@@ -56,9 +51,7 @@ static double ratioOf(const ddphook_stats_t &stats) {
 std::string trace::toJsonLine(const std::string &runId, int rank, double time,
                               const MetricsSample &sample) {
   const ddphook_stats_t &stats = sample.stats;
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.3f", time);
-  std::string json = std::string("{\"time\":") + seconds + ",\"run_id\":";
+  std::string json = formatText("{\"time\":%.3f,\"run_id\":", time);
   appendJsonText(&json, runId, /*isRepaired=*/true);
   auto add = [&json](const char *key, const std::string &number) {
     (((json += ",\"") += key) += "\":") += number;
@@ -100,7 +93,6 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
   return json + '}';
 }
 
-/// Returns a label's value in quotes.
 static std::string quote(const std::string &text) {
   std::string result = "\"";
   for (char c : text) {
@@ -119,18 +111,15 @@ std::string trace::toPrometheus(int rank,
                                 const std::map<int64_t, MetricsSample> &samples,
                                 int context) {
   std::string text;
-  // All values of a metric must be contiguous. An optional metric without
-  // values is left out.
+  // All values of a metric must be contiguous; one without values is left out.
   auto addMetric = [&](const char *name, const char *type, const char *help,
                        bool isOptional, const auto &addValues) {
     const std::string metric = std::string("ddphook_") + name;
     std::string values;
     for (const auto &[number, sample] : samples) {
       const std::string labels =
-          "rank=\"" + std::to_string(rank) + "\",module=\"" +
-          std::to_string(number) + "\"" +
-          (context == 0 ? ""
-                        : ",context=\"" + std::to_string(context + 1) + "\"");
+          concat("rank=\"", rank, "\",module=\"", number, "\"",
+                 context == 0 ? "" : concat(",context=\"", context + 1, "\""));
       addValues(sample, [&](const std::string &more, const std::string &value) {
         values += metric + "{" + labels + more + "} " + value + "\n";
       });
@@ -214,8 +203,7 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
   context = newContext;
 }
 
-/// Appends a line completely or not at all; the first line of a run replaces
-/// the file's contents.
+/// Appends a whole line or none; a run's first line replaces the contents.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const NoWriteSignals noSignals;
@@ -257,6 +245,6 @@ void MetricsFile::write(const MetricsSample &sample) {
   if (status.isOk())
     return;
   path.clear();
-  log(LogLevel::Warn, "metrics of rank " + std::to_string(rank) +
-                          " are no longer written: " + status.message());
+  log(LogLevel::Warn, concat("metrics of rank ", rank,
+                             " are no longer written: ", status.message()));
 }

@@ -36,7 +36,6 @@ struct ErrorSample {
   double norm = 0;   ///< 2-norm of this rank's part.
 };
 
-/// A module's counters.
 struct MetricsSample {
   /// The module's number in the job.
   int64_t module = 0;

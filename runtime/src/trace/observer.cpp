@@ -2,7 +2,6 @@
 
 #include "trace/observer.h"
 
-#include "backend/backend_store.h"
 #include "base/log.h"
 #include "base/packed_texts.h"
 #include "store/hmac.h"
@@ -24,8 +23,7 @@ static constexpr int clockQuestions = 32;
 
 static void warn(const std::string &text) { log(LogLevel::Warn, text); }
 
-/// Returns how many contexts of this process have used `file`: each context of
-/// a program gets a separate file.
+/// Returns how many contexts of the process have used `file`; each has its own.
 static int countUse(const std::string &file) {
   static std::mutex mutex;
   static std::map<std::string, int> uses;
@@ -46,9 +44,8 @@ static std::string numberPath(const std::string &path, int number) {
   if (number == 0)
     return path;
   std::filesystem::path place = path;
-  place.replace_filename(place.stem().string() + "." +
-                         std::to_string(number + 1) +
-                         place.extension().string());
+  place.replace_filename(concat(place.stem().string(), ".", number + 1,
+                                place.extension().string()));
   return place.string();
 }
 
@@ -57,15 +54,11 @@ static std::string numberPath(const std::string &path, int number) {
 static std::string expandRank(std::string pattern, int rank) {
   constexpr std::string_view placeholder = "{rank}";
   const std::string number = std::to_string(rank);
-  size_t at = pattern.find(placeholder);
-  if (at == std::string::npos)
-    return pattern.insert(pattern.size() - (isForPrometheus(pattern)
-                                                ? prometheusSuffix.size()
-                                                : 0),
-                          ".rank" + number);
-  for (; at != std::string::npos; at = pattern.find(placeholder, at))
-    pattern.replace(at, placeholder.size(), number);
-  return pattern;
+  if (pattern.find(placeholder) != std::string::npos)
+    return replaceAll(pattern, placeholder, number);
+  return pattern.insert(
+      pattern.size() - (isForPrometheus(pattern) ? prometheusSuffix.size() : 0),
+      ".rank" + number);
 }
 
 /// Returns the absolute path of a file of one rank that no context of this
@@ -146,9 +139,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
 void Observer::openPart(const PartIdentity &identity) {
   std::unique_ptr<RankRecording> part;
   if (!path.empty()) {
-    Status status = RankRecording::create(
-        identity, static_cast<uint64_t>(wanted.traceEvents),
-        partPath(path, rank), &part);
+    Status status = RankRecording::create(identity, wanted.traceEvents,
+                                          partPath(path, rank), &part);
     if (!status.isOk())
       warn(self + " writes no trace: " + status.message());
   }
@@ -266,8 +258,8 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
     if (status.isOk())
       parts[sender] = place;
     else
-      warn("the part of rank " + std::to_string(sender) +
-           " cannot be kept: " + status.message());
+      warn(concat("the part of rank ", sender,
+                  " cannot be kept: ", status.message()));
   }
   MergeResult result;
   std::vector<std::string> present;

@@ -18,8 +18,7 @@ namespace {
 
 /// Larger numbers are corrupt: a trace has an entry for every rank.
 constexpr int32_t mostRanks = 1 << 18;
-/// 73 years, and half of that between two clocks: their sums and differences do
-/// not overflow.
+/// 73 years, and half of that between two clocks: nothing overflows.
 constexpr int64_t mostTime = int64_t(1) << 61, mostOffset = mostTime / 2;
 
 /// Precedes the three texts of a name.
@@ -50,8 +49,7 @@ const char *trace::categoryName(Category category) {
   return "unknown";
 }
 
-/// Maps memory shared with forked children: pages that are copied on write
-/// would fault in a step.
+/// Maps shared memory: a fork's copy on write would fault in a step.
 Status RankRecording::create(const PartIdentity &identity, uint64_t events,
                              const std::string &path,
                              std::unique_ptr<RankRecording> *part) {
@@ -199,7 +197,7 @@ std::string RankRecording::nameOf(uint32_t name) const {
 }
 
 Status trace::malformedPart(const char *what) {
-  return error(DDPHOOK_DATA_LOSS, "expected a part of a trace, but %s", what);
+  return dataLoss("expected a part of a trace, but %s", what);
 }
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names) {
@@ -278,9 +276,8 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   const PartHeader &header =
       *reinterpret_cast<const PartHeader *>(bytes.data());
   if (header.version != layoutVersion)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected a part of a trace of version %u, but got %u",
-                 layoutVersion, header.version);
+    return unsupported("expected a part of a trace of version %u, but got %u",
+                       layoutVersion, header.version);
   const uint64_t capacity = header.capacity;
   if (!isCapacity(capacity) || bytes.size() != partBytes(capacity))
     return malformedPart("it has the wrong size");

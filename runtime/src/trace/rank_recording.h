@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory of a rank's rings, event names and progress. A file may follow it
-// (rank_recording_file.h).
+// The memory of a rank's rings, event names and progress.
 
 #pragma once
 
@@ -85,8 +84,6 @@ public:
                        std::unique_ptr<RankRecording> *part);
   /// Does not delete the file.
   ~RankRecording();
-  RankRecording(const RankRecording &) = delete;
-  RankRecording &operator=(const RankRecording &) = delete;
 
   Ring ring(Lane lane) const;
   Progress &progress() const;
@@ -118,7 +115,6 @@ private:
   uint32_t names = 0;
 };
 
-/// The contents of a part that was read.
 struct PartContents {
   PartIdentity identity;
   PartState state = PartState::Open;

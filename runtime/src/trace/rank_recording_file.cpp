@@ -2,7 +2,6 @@
 
 #include "trace/rank_recording_file.h"
 
-#include "backend/backend_store.h"
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -214,8 +213,7 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
   if (file.size() < slotsOffset)
     return withContext(malformedPart("it has the wrong size"),
                        "'" + path + "'");
-  // A file that is not a part may be huge: readPart() needs only its beginning
-  // to reject it.
+  // A file that is not a part may be huge; its beginning is enough.
   uint64_t capacity = 0;
   DDPHOOK_TRY(
       file.read(&capacity, sizeof(capacity), offsetof(PartHeader, capacity)));

@@ -33,8 +33,6 @@ public:
                        std::unique_ptr<RankRecordingFile> *result);
   /// Completes the file.
   ~RankRecordingFile();
-  RankRecordingFile(const RankRecordingFile &) = delete;
-  RankRecordingFile &operator=(const RankRecordingFile &) = delete;
 
   /// Wakes the thread without waiting for it.
   void hurry() { wake.notify_one(); }
@@ -68,8 +66,7 @@ private:
 Status readPartFile(const std::string &path, NamedBy namedBy,
                     PartContents *contents);
 
-/// Returns the run of the part at `path`, a name that the runtime chose; empty
-/// if there is no readable part.
+/// Returns the run of the part that the runtime named, or an empty text.
 std::string runOfPart(const std::string &path);
 
 /// Writes the result of another process's pack() as a file of a part.

@@ -58,7 +58,6 @@ public:
   /// Recording is off until open().
   Recorder() = default;
 
-  /// Records into `part` from now on.
   void open(std::unique_ptr<RankRecording> newPart);
   bool isOn() const { return on.load(std::memory_order_relaxed); }
   /// Makes later scopes record nothing. Any thread may call it.

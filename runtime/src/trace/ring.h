@@ -100,7 +100,6 @@ public:
     return endEvent(waited, least);
   }
 
-  /// Ends a wait.
   void endWait() {
     const int64_t time = end(/*waited=*/0, leastWait);
     waitedSoFar += time;
@@ -148,8 +147,7 @@ private:
     words[2].store(pack(name), std::memory_order_relaxed);
     words[3].store(static_cast<uint64_t>(waited), std::memory_order_relaxed);
     memory->recorded.store(++recorded, std::memory_order_release);
-    // A trace's ring is larger than the caches: prefetch its next line, for
-    // which nobody then waits.
+    // A trace's ring is larger than the caches: prefetch its next line.
     __builtin_prefetch(&slots[(recorded + slotsAhead) & mask], /*rw=*/1);
   }
 

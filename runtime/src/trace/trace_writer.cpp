@@ -14,7 +14,6 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-/// The version of the schema.
 static constexpr int schemaVersion = 1;
 static constexpr size_t pieceBytes = 1 << 20;
 
@@ -161,7 +160,7 @@ void TraceWriter::addEvents(const PartContents &part, int lane, int64_t end) {
 Status TraceWriter::add(const PartContents &part, const RankSummary &summary) {
   const int32_t rank = part.identity.rank;
   addMetadata(rank, 0, "process_name",
-              "rank " + std::to_string(rank) + " (" + part.identity.host + ")");
+              concat("rank ", rank, " (", part.identity.host, ")"));
   const char *const threadNames[laneCount] = {"steps", "communication"};
   // Events without an end last beyond the begin of all that they contain: to
   // readers, an event that begins where another one ends is its neighbour.

@@ -75,27 +75,6 @@ std::string mismatch(const std::string &text) {
 
 } // namespace
 
-/// Everything of a mapping, as one text.
-static std::string print(const CheckpointMapping &mapping) {
-  std::string text;
-  for (const std::vector<SavedRun> &runs : mapping.runs) {
-    for (const SavedRun &run : runs)
-      text += std::to_string(run.bytes) + " to " +
-              (run.state ? std::to_string(*run.state) : "nobody") + " at " +
-              std::to_string(run.offset) + ", ";
-    text += "end\n";
-  }
-  for (const auto &[state, sources] : mapping.shared)
-    for (const SharedSource &source : sources)
-      text += std::to_string(state) + " of " + std::to_string(source.saved) +
-              " by " + source.gradient + "\n";
-  for (const std::vector<bool> *flags : {&mapping.lacksPart, &mapping.lacksAll})
-    for (bool flag : *flags)
-      text += flag ? '1' : '0';
-  return text + " " + std::to_string(mapping.missing.size()) + " " +
-         std::to_string(mapping.dropped.size());
-}
-
 TEST(Mapping, SameBucketsAreOneRunEach) {
   const std::vector<PlanState> states = {
       counter("iter", {"w", "b"}),
@@ -114,8 +93,6 @@ TEST(Mapping, SameBucketsAreOneRunEach) {
   EXPECT_TRUE(mapping.runs[3].empty());
   ASSERT_EQ(mapping.shared.at(0).size(), 1u);
   EXPECT_EQ(mapping.shared.at(0)[0].saved, 0u);
-  // The short way, which no names are compared on.
-  EXPECT_EQ(print(mapInPlace(states)), print(mapping));
 }
 
 TEST(Mapping, BucketsThatSplitAndJoin) {

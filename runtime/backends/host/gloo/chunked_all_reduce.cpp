@@ -72,7 +72,7 @@ private:
   }
   /// The codes of rank `owner`, and the sums of the owners of parts.
   void *encodedOf(const ChunkRoom &room, int owner) const {
-    return room.areas()[static_cast<size_t>(owner)];
+    return room.areas()[owner];
   }
   static void *summedOf(const ChunkRoom &room) { return room.areas().back(); }
 

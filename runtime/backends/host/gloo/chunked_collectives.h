@@ -36,8 +36,7 @@ public:
 
   const std::vector<void *> &areas() const { return places; }
 
-  /// Start sending `size` bytes of an area, or receiving them there; no-ops if
-  /// `size` is 0.
+  /// Start sending or receiving `size` bytes of an area, if it is not 0.
   void send(uint32_t operation, int to, const void *begin, int64_t size) {
     if (size == 0)
       return;
@@ -124,9 +123,8 @@ void reduceInChunks(ChunkBuffers &rooms, GlooTransport &transport,
                     uint32_t operation, const CollectiveDesc &desc,
                     const void *in, void *out);
 
-/// Does the same in place, in order, in pieces of pieceElements(). The
-/// reduction has an encoding, not affine codes, or none, and then the bits of a
-/// ring.
+/// Does the same in place, in order, in pieces of pieceElements(). Without
+/// affine codes; without an encoding, with a ring's bits.
 void reduceInPieces(ChunkBuffers &rooms, GlooTransport &transport,
                     uint32_t operation, const CollectiveDesc &desc, void *array,
                     const PieceCalls &calls);

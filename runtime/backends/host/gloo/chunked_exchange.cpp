@@ -12,8 +12,7 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Bytes of a chunk on one rank: long enough for a network, short enough to be
-/// pipelined.
+/// Bytes of a chunk on one rank: enough for a network, few enough to pipeline.
 static constexpr int64_t kMostPieceBytes = 1 << 20, kLeastPieceBytes = 16 << 10;
 
 void host::exchangeInChunks(ChunkBuffers &rooms, GlooTransport &transport,
@@ -29,7 +28,7 @@ void host::exchangeInChunks(ChunkBuffers &rooms, GlooTransport &transport,
   rooms.reserve(transport, size, bytes);
 
   auto areaOf = [](const ChunkRoom &room, int owner) {
-    return static_cast<char *>(room.areas()[static_cast<size_t>(owner)]);
+    return static_cast<char *>(room.areas()[owner]);
   };
   // Send and receive parts of what rank `owner` has put into a chunk.
   auto send = [&](ChunkRoom &room, int owner, int to,

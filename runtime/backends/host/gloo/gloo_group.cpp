@@ -15,8 +15,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ifaddrs.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
 using namespace ddphook;
@@ -27,15 +25,30 @@ using namespace ddphook::host;
 /// instead of two. A longer array would need as much memory again.
 static constexpr int64_t kMostSwapped = 256 << 10;
 
-class GlooGroup::Impl {
+namespace {
+
+class MeshGroup final : public GlooGroup {
 public:
-  void reserve(int64_t wireBytes) {
+  void reserve(int64_t wireBytes) override {
     if (wireBytes <= wireCapacity)
       return;
     // Zeroed, and therefore resident.
     wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
     wireCapacity = wireBytes;
   }
+  Status run(const CollectiveDesc &desc, const void *in, void *out) override;
+  Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
+                     PieceFlow &flow) override;
+  int64_t pieceElements(const CollectiveDesc &desc) const override {
+    return host::pieceElements(desc, size);
+  }
+  void abort() override { device->abort(); }
+  void close() override {
+    if (failure.isOk())
+      failure = error(DDPHOOK_ABORTED, "the group was closed");
+    transport->close();
+  }
+
   Status sum(const CollectiveDesc &desc, const void *in, void *out);
   Status swap(const CollectiveDesc &desc, const void *in, void *out);
   Status ring(const CollectiveDesc &desc, const void *in, void *out);
@@ -61,6 +74,8 @@ public:
   Status failure;
 };
 
+} // namespace
+
 static std::chrono::milliseconds toMilliseconds(double seconds) {
   double ms = std::min(std::max(seconds * 1e3, 1.0), 1e12);
   return std::chrono::milliseconds(static_cast<int64_t>(ms));
@@ -77,18 +92,17 @@ static Status translateExceptions(const char *what, Function &&function) {
   } catch (const std::bad_alloc &) {
     return error(DDPHOOK_RESOURCE_EXHAUSTED, "%s: out of memory", what);
   } catch (const std::exception &exception) {
-    return error(DDPHOOK_INTERNAL, "%s: %s", what, exception.what());
+    return internalError("%s: %s", what, exception.what());
   }
 }
 
 /// Finds the first address of a network interface; *size is 0 if it has none.
 static Status findInterface(const char *name, sockaddr_storage *address,
                             socklen_t *size) {
-  ifaddrs *list = nullptr;
-  if (::getifaddrs(&list) != 0)
+  const InterfaceList list = listInterfaces();
+  if (!list)
     return systemError(errno, "cannot list network interfaces");
-  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (ifaddrs *entry = list; entry; entry = entry->ifa_next) {
+  for (ifaddrs *entry = list.get(); entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || std::strcmp(entry->ifa_name, name) != 0)
       continue;
     int family = entry->ifa_addr->sa_family;
@@ -98,25 +112,21 @@ static Status findInterface(const char *name, sockaddr_storage *address,
     std::memcpy(address, entry->ifa_addr, *size);
     return Status::ok();
   }
-  return error(DDPHOOK_BAD_ENVIRONMENT,
-               "expected DDPHOOK_SOCKET_IFNAME to name a network interface "
-               "with an address, but got '%s'",
-               name);
+  return badEnvironment(
+      "expected DDPHOOK_SOCKET_IFNAME to name a network interface "
+      "with an address, but got '%s'",
+      name);
 }
 
 static Status parseAddress(const std::string &text, sockaddr_storage *address,
                            socklen_t *size) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo *list = nullptr;
-  const int failed = ::getaddrinfo(text.c_str(), nullptr, &hints, &list);
-  if (failed == EAI_MEMORY)
-    return Status::outOfMemory();
-  if (failed != 0)
+  AddressList list;
+  const Status found = resolve(text, /*port=*/0, &list, AI_NUMERICHOST);
+  if (found.code() == DDPHOOK_RESOURCE_EXHAUSTED)
+    return found;
+  if (!found.isOk())
     return invalid("expected a numeric address of this machine, but got '%s'",
                    text.c_str());
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   *size = list->ai_addrlen;
   std::memcpy(address, list->ai_addr, *size);
   return Status::ok();
@@ -136,9 +146,6 @@ Status GlooDevice::create(const std::string &address,
   return Status::ok();
 }
 
-GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooGroup::~GlooGroup() = default;
-
 Status GlooGroup::create(GlooDevice &device, Store &store,
                          const std::string &key, const std::string &proofKey,
                          const GroupPlace &place, double timeoutSeconds,
@@ -149,34 +156,30 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
       proofKey, timeoutSeconds, &device.interrupt};
   std::vector<FileDescriptor> sockets;
   DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
-  auto impl = std::make_unique<Impl>();
-  impl->device = &device;
-  impl->size = place.size;
-  impl->timeoutSeconds = timeoutSeconds;
+  auto result = std::make_unique<MeshGroup>();
+  result->device = &device;
+  result->size = place.size;
+  result->timeoutSeconds = timeoutSeconds;
   if (place.size == 2)
-    impl->theirs = std::make_unique<char[]>(kMostSwapped);
+    result->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_TRY(translateExceptions(what, [&] {
-    impl->transport = std::make_shared<GlooTransport>(
+    result->transport = std::make_shared<GlooTransport>(
         place, std::move(sockets), device.interrupt, timeoutSeconds);
-    impl->context = std::make_shared<GlooContext>(impl->transport);
+    result->context = std::make_shared<GlooContext>(result->transport);
   }));
-  group->reset(new GlooGroup(std::move(impl)));
+  *group = std::move(result);
   return Status::ok();
 }
 
-void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
-
 /// Adds arrays of the wire type.
-Status GlooGroup::Impl::sum(const CollectiveDesc &desc, const void *in,
-                            void *out) {
+Status MeshGroup::sum(const CollectiveDesc &desc, const void *in, void *out) {
   return size == 2 && desc.count * dtypeSize(desc.wireType()) <= kMostSwapped
              ? swap(desc, in, out)
              : ring(desc, in, out);
 }
 
 /// Both ranks add in one order, because the sum of two NaNs is one of them.
-Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
-                             void *out) {
+Status MeshGroup::swap(const CollectiveDesc &desc, const void *in, void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     const int rank = transport->rank, peer = 1 - rank;
     // A peer that gave up waiting for this rank may have sent its array before.
@@ -200,8 +203,7 @@ Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
 
 /// Runs one Gloo operation over the whole array: the segments, and with them
 /// the order of additions, depend on the array's size.
-Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
-                             void *out) {
+Status MeshGroup::ring(const CollectiveDesc &desc, const void *in, void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     ::gloo::AllreduceOptions options(context);
     size_t count = static_cast<size_t>(desc.count);
@@ -236,8 +238,8 @@ Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
   });
 }
 
-Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
-                                 void *out) {
+Status MeshGroup::exchange(const CollectiveDesc &desc, const void *in,
+                           void *out) {
   const std::string what =
       describeCollective(desc.collectiveKind()) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
@@ -249,8 +251,8 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
 }
 
 /// Runs an all-reduce without an encoding.
-Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
-                                  void *out) {
+Status MeshGroup::allReduce(const CollectiveDesc &desc, const void *in,
+                            void *out) {
   if (desc.wireType() != desc.type()) {
     reserve(desc.wireBytes());
     compressArray(in, desc.type(), wire.get(), desc.wireType(), desc.count,
@@ -265,9 +267,8 @@ Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
   return sum(desc, out, out);
 }
 
-Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
-                                          void *array, void *kept,
-                                          PieceFlow &flow) {
+Status MeshGroup::allReduceInPieces(const CollectiveDesc &desc, void *array,
+                                    void *kept, PieceFlow &flow) {
   int64_t piece = 0;
   PieceCalls calls;
   calls.before = [&](int64_t begin, int64_t count) {
@@ -292,36 +293,20 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
   });
 }
 
-Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
+Status MeshGroup::runInPieces(const CollectiveDesc &desc, void *array,
                               void *error, PieceFlow &flow) {
-  if (!impl->failure.isOk())
-    return impl->failure;
+  if (!failure.isOk())
+    return failure;
   if (desc.count == 0)
     return Status::ok();
-  return impl->failure = impl->allReduceInPieces(desc, array, error, flow);
+  return failure = allReduceInPieces(desc, array, error, flow);
 }
 
-int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
-  return host::pieceElements(desc, impl->size);
-}
-
-Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
-  if (!impl->failure.isOk())
-    return impl->failure;
+Status MeshGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
+  if (!failure.isOk())
+    return failure;
   if (desc.count == 0)
     return Status::ok();
   const bool isRing = desc.is(CollectiveKind::AllReduce) && !desc.encoding;
-  Status status =
-      isRing ? impl->allReduce(desc, in, out) : impl->exchange(desc, in, out);
-  if (!status.isOk())
-    impl->failure = status;
-  return status;
-}
-
-void GlooGroup::abort() { impl->device->abort(); }
-
-void GlooGroup::close() {
-  if (impl->failure.isOk())
-    impl->failure = error(DDPHOOK_ABORTED, "the group was closed");
-  impl->transport->close();
+  return failure = isRing ? allReduce(desc, in, out) : exchange(desc, in, out);
 }

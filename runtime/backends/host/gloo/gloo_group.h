@@ -50,37 +50,31 @@ public:
                        const std::string &proofKey, const GroupPlace &place,
                        double timeoutSeconds,
                        std::unique_ptr<GlooGroup> *group);
-  ~GlooGroup();
+  virtual ~GlooGroup() = default;
 
   /// Reserves memory for all-reduces of at most `wireBytes` bytes on the wire,
   /// so that the first step need not.
-  void reserve(int64_t wireBytes);
+  virtual void reserve(int64_t wireBytes) = 0;
 
   /// Collective. All ranks must pass the same description; the comparison of
   /// plans ensures this, since not every difference is visible on the wire.
   /// `in` may equal `out` where the kind of collective allows it; otherwise
   /// they must not overlap. After a failure every later call fails at once.
-  Status run(const CollectiveDesc &desc, const void *in, void *out);
+  virtual Status run(const CollectiveDesc &desc, const void *in, void *out) = 0;
 
   /// All-reduces an array in place, with the same bits as run(), in pieces that
   /// `flow` reports ready and that this finishes; not for affine codes. `error`
   /// is null or the error feedback residual (encoded_chunks.h).
-  Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
-                     PieceFlow &flow);
+  virtual Status runInPieces(const CollectiveDesc &desc, void *array,
+                             void *error, PieceFlow &flow) = 0;
   /// The number of elements of such a piece.
-  int64_t pieceElements(const CollectiveDesc &desc) const;
+  virtual int64_t pieceElements(const CollectiveDesc &desc) const = 0;
 
   /// See GlooDevice::abort().
-  void abort();
+  virtual void abort() = 0;
 
-  /// Closes all connections; peers that wait for this rank fail. Must not run
-  /// during another call.
-  void close();
-
-private:
-  class Impl;
-  explicit GlooGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl;
+  /// Closes all connections: waiting peers fail. Not during another call.
+  virtual void close() = 0;
 };
 
 } // namespace ddphook::host

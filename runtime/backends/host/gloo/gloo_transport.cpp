@@ -17,15 +17,13 @@
 #include <optional>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 
 using namespace ddphook;
 using namespace ddphook::host;
 
 namespace {
 
-/// A pair that only indicates that a rank is connected, which is all that
-/// algorithms on unbound buffers need.
+/// Only says that a rank is connected: algorithms on unbound buffers ask this.
 class Connected final : public ::gloo::transport::Pair {
 public:
   const ::gloo::transport::Address &address() const override { refuse(); }
@@ -51,8 +49,7 @@ public:
 
 private:
   [[noreturn]] static void refuse() {
-    throw TransportFailure(
-        error(DDPHOOK_INTERNAL, "only unbound buffers are supported"));
+    throw TransportFailure(internalError("only unbound buffers are supported"));
   }
 };
 
@@ -70,8 +67,7 @@ public:
     transport.receive(rank, message(slot, offset, bytes));
   }
   void recv(std::vector<int>, uint64_t, size_t, size_t) override {
-    transport.fail(
-        error(DDPHOOK_INTERNAL, "a receive from any rank is not supported"));
+    transport.fail(internalError("a receive from any rank is not supported"));
   }
 
   bool waitSend(int *, std::chrono::milliseconds timeout) override {
@@ -121,7 +117,7 @@ GlooTransport::GlooTransport(const GroupPlace &place,
 GlooTransport::~GlooTransport() = default;
 
 std::unique_ptr<::gloo::transport::Pair> &GlooTransport::createPair(int) {
-  fail(error(DDPHOOK_INTERNAL, "connections are not created one by one"));
+  fail(internalError("connections are not created one by one"));
 }
 
 std::unique_ptr<::gloo::transport::UnboundBuffer>
@@ -151,8 +147,7 @@ void GlooTransport::failConnection(int rank, int reason) {
   if (reason != 0 && reason != ECONNRESET && reason != EPIPE)
     failConnection(rank, std::strerror(reason));
   // The peer's process has ended or failed; another rank knows why.
-  fail(error(DDPHOOK_PEER_LOST, "%s closed its connection",
-             place.nameOf(rank).c_str()));
+  fail(peerLost("%s closed its connection", place.nameOf(rank).c_str()));
 }
 
 /// Both ranks may be alive, and only they know of this. So it is not PEER_LOST,
@@ -167,7 +162,7 @@ void GlooTransport::failConnection(int rank, const std::string &reason) {
 void GlooTransport::lookForSilence() {
   const auto now = Silence::Clock::now();
   for (int rank = 0; rank < size; ++rank) {
-    Peer &peer = peers[static_cast<size_t>(rank)];
+    Peer &peer = peers[rank];
     if (peer.events() == 0)
       continue;
     const Status heard = peer.silence.look(peer.socket.get(), now);
@@ -255,7 +250,7 @@ bool GlooTransport::moveAll() {
 }
 
 bool GlooTransport::sendSome(int rank) {
-  Peer &peer = peers[static_cast<size_t>(rank)];
+  Peer &peer = peers[rank];
   bool hasMoved = false;
   while (!peer.outgoing.empty()) {
     Message &message = peer.outgoing.front();
@@ -292,7 +287,7 @@ bool GlooTransport::sendSome(int rank) {
 }
 
 bool GlooTransport::receiveSome(int rank) {
-  Peer &peer = peers[static_cast<size_t>(rank)];
+  Peer &peer = peers[rank];
   bool hasMoved = false;
   while (!peer.incoming.empty()) {
     Message &message = peer.incoming.front();
@@ -314,12 +309,11 @@ bool GlooTransport::receiveSome(int rank) {
     if (message.moved == sizeof(Header) &&
         (message.announced.slot != message.header.slot ||
          message.announced.bytes != message.header.bytes))
-      fail(error(DDPHOOK_FAILED_PRECONDITION,
-                 "expected %" PRIu64 " bytes of operation %" PRIx64
-                 " from %s, but got %" PRIu64 " bytes of operation %" PRIx64,
-                 message.header.bytes, message.header.slot,
-                 place.nameOf(rank).c_str(), message.announced.bytes,
-                 message.announced.slot));
+      fail(failedPrecondition(
+          "expected %" PRIu64 " bytes of operation %" PRIx64
+          " from %s, but got %" PRIu64 " bytes of operation %" PRIx64,
+          message.header.bytes, message.header.slot, place.nameOf(rank).c_str(),
+          message.announced.bytes, message.announced.slot));
     if (message.moved < message.size())
       continue;
     ++message.buffer->received;
@@ -334,7 +328,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   int waitedFor = -1;
   bool isMoving = false;
   for (int rank = 0; rank < size; ++rank) {
-    const Peer &peer = peers[static_cast<size_t>(rank)];
+    const Peer &peer = peers[rank];
     const short events = peer.events();
     if (events == 0)
       continue;
@@ -343,7 +337,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
     isMoving |= !peer.incoming.empty() && peer.incoming.front().moved > 0;
   }
   if (waitedFor < 0)
-    fail(error(DDPHOOK_INTERNAL, "waited for a message that no rank sends"));
+    fail(internalError("waited for a message that no rank sends"));
   WaitScope scope([&] {
     return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });
@@ -365,6 +359,6 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   if (ready > 0 && entries[0].revents)
     fail(error(DDPHOOK_ABORTED, "the group was aborted on this rank"));
   if (ready <= 0 && deadline.expired())
-    fail(error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not answer within %g s",
-               place.nameOf(waitedFor).c_str(), seconds));
+    fail(deadlineExceeded("%s did not answer within %g s",
+                          place.nameOf(waitedFor).c_str(), seconds));
 }

@@ -40,8 +40,7 @@ public:
 /// order in which they were sent. After a failure every later wait fails.
 class GlooTransport final : public ::gloo::transport::Context {
 public:
-  /// `sockets` holds a connection to every other rank. The interrupt must
-  /// outlive the transport.
+  /// `sockets` connect to all other ranks. The interrupt must outlive this.
   GlooTransport(const GroupPlace &place, std::vector<FileDescriptor> sockets,
                 const Interrupt &interrupt, double timeoutSeconds);
   ~GlooTransport() override;
@@ -50,15 +49,13 @@ public:
   std::unique_ptr<::gloo::transport::UnboundBuffer>
   createUnboundBuffer(void *memory, size_t size) override;
 
-  /// Fails if `rank` has closed its connection, although messages from it may
-  /// still be unread.
+  /// Fails if `rank` has closed its connection, even with messages unread.
   void checkConnected(int rank);
 
   /// Moves messages until `happened` returns true. The thread that makes it
   /// true makes `event` readable afterwards; this reads the event.
   void moveUntil(const std::function<bool()> &happened, int event);
 
-  /// Closes all connections.
   void close();
 
 private:

@@ -6,6 +6,7 @@
 
 #include "peer_mesh.h"
 
+#include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "store/admission.h"
 #include "store/store.h"
@@ -20,7 +21,7 @@ using namespace ddphook::host;
 namespace {
 
 /// The size of a connecting rank's introduction.
-constexpr size_t introductionSize = 8;
+constexpr size_t introductionSize = sizeof(uint64_t);
 
 class PeerMesh {
 public:
@@ -42,13 +43,12 @@ private:
   std::vector<int> findMissing() const;
   std::string nameAll(std::vector<int> peers) const;
 
-  /// Returns the credentials for connections to rank `to`.
   Credentials credentials(int to) const {
     return {options.proofKey, !options.proofKey.empty(),
-            "ddphook group " + options.key + " rank " + std::to_string(to)};
+            concat("ddphook group ", options.key, " rank ", to)};
   }
   std::string keyOf(int peer) const {
-    return options.key + "/address/" + std::to_string(peer);
+    return concat(options.key, "/address/", peer);
   }
 
   const PeerMeshOptions &options;
@@ -59,20 +59,6 @@ private:
   /// connect knows the reason and the rank that waits for it does not.
   const Deadline connecting;
 };
-
-std::string encodeRank(int rank) {
-  std::string bytes(introductionSize, '\0');
-  for (size_t i = 0; i < introductionSize; ++i)
-    bytes[i] = static_cast<char>(uint64_t(rank) >> (8 * i));
-  return bytes;
-}
-
-uint64_t decodeRank(const std::string &bytes) {
-  uint64_t rank = 0;
-  for (size_t i = 0; i < introductionSize; ++i)
-    rank |= uint64_t(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  return rank;
-}
 
 /// Formats an address as "ADDRESS PORT".
 std::string encodeAddress(const sockaddr_storage &address) {
@@ -87,7 +73,7 @@ std::string encodeAddress(const sockaddr_storage &address) {
     ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
     port = v4.sin_port;
   }
-  return std::string(text) + " " + std::to_string(ntohs(port));
+  return concat(text, " ", ntohs(port));
 }
 
 /// Parses the address in `text`, of the family of `own`; returns its size or 0.
@@ -155,10 +141,11 @@ Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
   DDPHOOK_TRY(ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address),
                                  size, connecting, options.interrupt, &socket));
   setControlOptions(socket.get());
-  DDPHOOK_TRY(proveOn(socket.get(), credentials(peer),
-                      encodeRank(options.place.rank), connecting,
+  std::string introduction;
+  putNumber<uint64_t>(introduction, options.place.rank);
+  DDPHOOK_TRY(proveOn(socket.get(), credentials(peer), introduction, connecting,
                       options.interrupt));
-  sockets[static_cast<size_t>(peer)] = std::move(socket);
+  sockets[peer] = std::move(socket);
   return Status::ok();
 }
 
@@ -195,17 +182,16 @@ Status PeerMesh::connectTo(int peer) {
   } while (pauseBefore(connecting, options.interrupt, /*seconds=*/0.05));
   if (!connecting.expired())
     return error(DDPHOOK_ABORTED, "interrupted");
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s, at %s, could not be reached within %g s: %s",
-               options.place.nameOf(peer).c_str(), text.c_str(),
-               options.timeoutSeconds, cause.message().c_str());
+  return deadlineExceeded("%s, at %s, could not be reached within %g s: %s",
+                          options.place.nameOf(peer).c_str(), text.c_str(),
+                          options.timeoutSeconds, cause.message().c_str());
 }
 
 /// Returns the ranks that have yet to connect to this one.
 std::vector<int> PeerMesh::findMissing() const {
   std::vector<int> missing;
   for (int peer = options.place.rank + 1; peer < options.place.size; ++peer)
-    if (!sockets[static_cast<size_t>(peer)].isValid())
+    if (!sockets[peer].isValid())
       missing.push_back(peer);
   return missing;
 }
@@ -229,11 +215,11 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     if (missing.empty())
       return Status::ok();
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "not all ranks of the group connected within %g s: %s %s "
-                   "missing",
-                   options.timeoutSeconds, nameAll(missing).c_str(),
-                   missing.size() == 1 ? "is" : "are");
+      return deadlineExceeded(
+          "not all ranks of the group connected within %g s: %s %s "
+          "missing",
+          options.timeoutSeconds, nameAll(missing).c_str(),
+          missing.size() == 1 ? "is" : "are");
     WaitScope::poll();
     std::vector<pollfd> entries = {
         {options.interrupt ? options.interrupt->fd() : -1, POLLIN, 0}};
@@ -251,7 +237,7 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     std::vector<Admission::Guest> guests;
     DDPHOOK_TRY(admission.handle(entries.data() + 1, &guests));
     for (Admission::Guest &guest : guests) {
-      uint64_t peer = decodeRank(guest.introduction);
+      const auto peer = takeNumber<uint64_t>(guest.introduction);
       // A peer that connects a second time has abandoned its first connection.
       if (peer > uint64_t(options.place.rank) &&
           peer < uint64_t(options.place.size))

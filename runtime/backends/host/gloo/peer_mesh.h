@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Connects every rank of a group to every other over TCP, and verifies the
-// identity of each peer.
+// Connects all ranks of a group over TCP, and verifies who each peer is.
 
 #pragma once
 
@@ -14,7 +13,6 @@
 
 namespace ddphook::host {
 
-/// The parameters with which a rank joins a group.
 struct PeerMeshOptions {
   GroupPlace place;
   /// The address at which this rank listens; any free port is used.

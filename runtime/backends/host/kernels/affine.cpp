@@ -176,7 +176,6 @@ static AffineScale findSignScale(const void *in, Dtype type, int64_t n) {
   return {2 * mean, 0.5F};
 }
 
-/// Encodes the signs of `n` elements.
 static void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes) {
   forTiles(in, type, n, [&](double *tile, int64_t begin, int64_t count) {
     std::fill(tile + count, tile + (count + 7) / 8 * 8, 0.0);
@@ -240,7 +239,7 @@ void averageAffine(Code code, const uint8_t *const *codes,
     for (int k = 0; k < count; ++k) {
       uint8_t *own = bytes.data() + k * kTile;
       unpackSigns(codes[k] + begin / 8, size, own);
-      unpacked[static_cast<size_t>(k)] = own;
+      unpacked[k] = own;
     }
     HWY_DYNAMIC_DISPATCH(averageKernel)
     (unpacked.data(), scales, count, static_cast<size_t>(size), divisor,

@@ -42,8 +42,7 @@ constexpr size_t kRandomWords = 4 * hn::MaxLanes(hn::ScalableTag<uint32_t>());
 /// gets word i mod 4 of counter i / 4. Writes up to kRandomWords - 1 more
 /// words. `out` must be aligned. Implements Philox4x32-10 of Salmon, Moraes,
 /// Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): four
-/// 32-bit words for each 128-bit counter, so that words can be computed in any
-/// order.
+/// 32-bit words for each 128-bit counter, in any order.
 HWY_INLINE void fillRandom(const Rounding &rounding, size_t n, uint32_t *out) {
   const hn::ScalableTag<uint32_t> d;
   const size_t lanes = hn::Lanes(d);
@@ -110,8 +109,7 @@ struct BlockWords {
   HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
 };
 
-/// Returns magnitudes of a block of `n` elements, the largest of which is the
-/// block's largest, for codes with scales.
+/// Returns magnitudes that include the largest of a block of `n` elements.
 template <class CodeT, class From>
 HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
   const Floats<From> d;

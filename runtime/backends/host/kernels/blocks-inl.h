@@ -147,7 +147,6 @@ HWY_INLINE Block<T> div(const Block<T> &a, const Block<T> &b) {
   return makeBlock<T>([&](size_t i)
                           HWY_ATTR { return hn::Div(a.part[i], b.part[i]); });
 }
-/// Returns a * b + c.
 template <class T>
 HWY_INLINE Block<T> mulAdd(const Block<T> &a, const Block<T> &b,
                            const Block<T> &c) {
@@ -231,7 +230,6 @@ void packColumns(const T *HWY_RESTRICT factor, size_t rows, size_t length,
       packed[k * stride + i] = factor[i * step + k];
 }
 
-/// The inverse of packColumns().
 template <size_t kCount, class T>
 void unpackColumns(const T *HWY_RESTRICT packed, size_t rows, size_t length,
                    T *HWY_RESTRICT factor, size_t stride) {
@@ -267,7 +265,6 @@ void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
   });
 }
 
-/// The inverse of packFactor().
 template <class T>
 void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
   const size_t stride = packedStride(rows);

@@ -60,8 +60,7 @@ struct Int8 {
     const Like<uint32_t, D> du;
     return hn::TruncateTo(Like<uint8_t, D>(), hn::BitCast(du, rounded(d, v)));
   }
-  /// Rounds to nearest even with an addition; the result is in the lowest bits
-  /// of the sum.
+  /// Rounds to nearest even by adding; the result is in the sum's lowest bits.
   template <class D, class V>
   static HWY_INLINE V rounded(D d, V v) {
     return hn::Add(v, hn::Set(d, 0x1.8p23f));

@@ -43,8 +43,7 @@ template <class D>
 constexpr size_t kMostLanes =
     HWY_HAVE_SCALABLE ? HWY_LANES(hn::TFromD<D>) : hn::MaxLanes(D());
 
-/// True if Highway emulates the conversions of doubles to floats and between
-/// floats and halves.
+/// True if Highway emulates conversions of doubles to floats, and of halves.
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
 constexpr bool kEmulated = true;
 #else
@@ -365,8 +364,7 @@ struct F8E4M3FN : ShortFloat<F8E4M3FN, uint8_t, 3, 4> {
 /// NaNs; as in PyTorch, conversions to NaN set all bits of the mantissa.
 struct F8E5M2 : ShortFloatWithInfinity<F8E5M2, uint8_t, 2, 5, 0x7c, 0x7f> {};
 
-/// Calls fn(Element()) with the class of `type`, which has the type's name in
-/// the list.
+/// Calls fn(Element()) with the class of `type`.
 template <class Fn>
 HWY_INLINE void withElement(Dtype type, const Fn &fn) {
   switch (type) {

@@ -247,8 +247,7 @@ struct KeptSum {
   typename CodeT::Elem *const codes;
 };
 
-/// Adds sources, for forBlocksAhead(). Keeps a group's sums until they are
-/// encoded.
+/// Adds sources, for forBlocksAhead(), and keeps sums until they are encoded.
 template <class CodeT>
 class SumWork {
   using D = hn::ScalableTag<float>;

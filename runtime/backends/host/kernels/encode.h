@@ -48,8 +48,7 @@ void encodingError(const void *in, void *out, Dtype type, int64_t n,
                    const Encoding &encoding,
                    const std::optional<Rounding> &rounding = std::nullopt);
 
-// Affine codes of a block, or of a part of a block that starts at a byte.
-// docs/quantization.md has the formulas.
+// Affine codes of a block, or of a part of one that starts at a byte.
 
 /// Returns the scale of a block of `n` elements.
 AffineScale findAffineScale(Code code, const void *in, Dtype type, int64_t n);

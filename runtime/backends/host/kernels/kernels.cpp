@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The loops, compiled once per instruction set, and their dispatch at run time.
-// elements-inl.h converts single elements.
 
 #include "kernels.h"
 
@@ -21,9 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// True if compressKernel() and sumKernel() have loops for these types in
-/// memory and on the wire; hooks use these pairs. All other pairs combine two
-/// loops, block by block.
+/// True if compressKernel() and sumKernel() have loops for these types, which
+/// hooks use. All other pairs combine two loops, block by block.
 constexpr bool hasFusedLoop(Dtype memory, Dtype wire) {
   return memory == wire || (memory == Dtype::F32 && isHalf(wire));
 }
@@ -40,7 +38,6 @@ struct TagFor {
                                             hn::ScalableTag<float>>>;
 };
 
-/// Loads a whole vector.
 struct WholeLoad {
   template <class Element, class D>
   HWY_INLINE hn::Vec<D> operator()(Element, D d,
@@ -91,8 +88,7 @@ HWY_INLINE void map(D d, void *outBytes, size_t n, Stores stores,
                     const Fn &fn) {
   auto *out = static_cast<typename Out::Elem *>(outBytes);
   if constexpr (kMayStream) {
-    // Streaming stores need aligned addresses. The widest store is a pair of
-    // vectors, see storePair().
+    // Streaming stores need aligned addresses; storePair() is the widest.
     const size_t width = 2 * hn::Lanes(d) * sizeof(*out);
     const size_t past = reinterpret_cast<uintptr_t>(out) % width;
     const size_t head = (width - past) % width / sizeof(*out);
@@ -308,8 +304,7 @@ void streamingCopyKernel(void *out, const void *in, size_t bytes) {
   if (i > bytes)
     i = bytes;
   std::memcpy(to, from, i);
-  // Far enough to reach the next page before it is needed; hardware prefetchers
-  // do not cross pages.
+  // Far enough to reach the next page, which hardware prefetchers do not.
   constexpr size_t ahead = 2048, line = 64;
   for (; i + 4 * vectorBytes <= bytes; i += 4 * vectorBytes) {
     for (size_t k = 0; k < 4 * vectorBytes; k += line)

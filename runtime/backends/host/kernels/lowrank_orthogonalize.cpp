@@ -346,8 +346,7 @@ HWY_EXPORT(orthogonalizeKernel);
 
 std::optional<int64_t> lowRankScratchBytes(Dtype type,
                                            const LowRankShape &shape) {
-  // A column takes at most 31 numbers more than it has rows, and one for tau;
-  // the wide copy follows.
+  // A column takes 31 numbers more than rows, one for tau, then the wide copy.
   const int64_t rows = std::max(shape.rows, shape.columns);
   constexpr int64_t limit = int64_t(1) << 62;
   int64_t perColumn = 0, numbers = 0, bytes = 0;

@@ -217,8 +217,7 @@ constexpr size_t kNearBytes = 16 << 10;
 /// Bytes of the rows of M that are computed before they are read together.
 constexpr size_t kChunkBytes = 64 << 10;
 
-/// Processes `kRows` rows. A `kRank` of 0 means any rank, in several panels of
-/// about the same width.
+/// Processes `kRows` rows. A `kRank` of 0 means any rank, in equal panels.
 template <size_t kRank, size_t kRows, class Rows, class T = typename Rows::T>
 HWY_INLINE void projectGroup(const Rows &rows, size_t columns, const T *q,
                              size_t stride, T *p, size_t rank) {

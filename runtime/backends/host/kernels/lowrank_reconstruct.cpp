@@ -63,12 +63,10 @@ struct Target {
   T divisor;
 };
 
-/// Instruction sets with small vectors are not worth large tiles and several
-/// copies of the code.
+/// Small vectors are not worth large tiles and several copies of the code.
 constexpr bool kLarge = HWY_MAX_BYTES > 16;
 
-/// The number of rows processed together. Eight keep as many loads of M in
-/// flight as memory can handle.
+/// The rows processed together: eight keep memory busy with loads of M.
 constexpr size_t rowsTogether(size_t rank) {
   if (rank == 1 || rank == 2 || !kLarge)
     return 1;

@@ -17,7 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Returns a bfloat16's value.
 HWY_INLINE float fromBFloat16(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value;
@@ -45,7 +44,6 @@ HWY_INLINE bool isUsual(uint16_t bits) {
   return static_cast<uint16_t>(bits - kLeastUsualBits) <= kUsualRange;
 }
 
-/// True if all these scales are usual.
 HWY_INLINE bool areUsual(const uint16_t *scales, size_t count) {
   const hn::CappedTag<uint16_t, 8> d;
   auto farthest = hn::Zero(d);
@@ -148,7 +146,6 @@ public:
   HWY_INLINE BlockScale operator[](size_t number) const {
     return {values[number], inverses[number]};
   }
-  /// True if all scales of the group are usual.
   HWY_INLINE bool allUsual() const { return usual; }
 
 private:

@@ -82,8 +82,7 @@ static uint32_t estimateLeast(const float *in, int64_t n, int64_t keep) {
   std::vector<uint32_t> sample(static_cast<size_t>(samples));
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t fraction = static_cast<uint32_t>(i) * 0x9e3779b9U;
-    sample[static_cast<size_t>(i)] =
-        magnitude(in[i * stride + (fraction * stride >> 32)]);
+    sample[i] = magnitude(in[i * stride + (fraction * stride >> 32)]);
   }
   const auto last = sample.begin() + rank;
   std::nth_element(sample.begin(), last, sample.end(), std::greater<>());
@@ -94,8 +93,7 @@ static uint32_t estimateLeast(const float *in, int64_t n, int64_t keep) {
 /// the others back to `rest`; returns the smallest magnitude among the largest.
 static uint32_t takeFrom(const Candidates &from, int64_t keep, float *values,
                          int32_t *places, float *rest) {
-  // The smallest one is likely to be little above `least`. Only what shares its
-  // bucket is compared.
+  // The smallest is likely little above `least`: compare only its bucket.
   constexpr uint32_t buckets = 4096, width = 1 << 11;
   std::vector<int64_t> counts(buckets);
   auto bucketOf = [&](int64_t i) {
@@ -131,8 +129,7 @@ static uint32_t takeFrom(const Candidates &from, int64_t keep, float *values,
   return least;
 }
 
-/// Moves elements of `rest` that include the `keep` largest of those of
-/// magnitude `least` or more.
+/// Moves elements of `rest` that include the `keep` largest from `least` on.
 static void collect(float *rest, int64_t n, int64_t keep, uint32_t least,
                     Candidates &all) {
   const int64_t room = std::min(n, 2 * keep + (1 << 16));
@@ -192,7 +189,7 @@ bool addEntries(const void *entries, int64_t parts, int64_t keep, float *out,
       const auto *values =
           static_cast<const float *>(entries) + 2 * part * keep;
       const auto *places = reinterpret_cast<const int32_t *>(values + keep);
-      int64_t least = begin, &i = next[static_cast<size_t>(part)];
+      int64_t least = begin, &i = next[part];
       // Does not pass an index out of order.
       for (; i < keep && places[i] >= least && places[i] < end; ++i) {
         sums[places[i] - begin] += values[i];

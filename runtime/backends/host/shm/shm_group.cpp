@@ -80,7 +80,7 @@ public:
 #endif
     const uint64_t value = counter.load(std::memory_order_acquire);
     const Clock::duration took = Clock::now() - begin;
-    Peer &p = peers[static_cast<size_t>(peer)];
+    Peer &p = peers[peer];
     // An old value may come from this processor's own cache.
     if (value != p.seen) {
       p.seen = value;
@@ -91,9 +91,7 @@ public:
 
   /// Must be called after the counter was read in another way: this processor's
   /// cache has its value now.
-  void skip(uint64_t value, int peer) {
-    peers[static_cast<size_t>(peer)].seen = value;
-  }
+  void skip(uint64_t value, int peer) { peers[peer].seen = value; }
 
   /// True if at least half of the peers do not share a cache with this rank.
   bool isFar() const { return 2 * farPeers >= peers.size() && farPeers > 0; }
@@ -103,9 +101,8 @@ private:
 
   /// Shared caches answer within about 40 ns, others after more than 100.
   static constexpr Clock::duration kFar = std::chrono::nanoseconds(75);
-  /// The number of samples of which a quarter must be long. Short samples prove
-  /// little, since a prefetcher may have fetched the line; isolated long
-  /// samples are interruptions.
+  /// The number of samples of which a quarter must be long. A prefetcher may
+  /// make a sample short, an interruption makes it long.
   static constexpr int kWindow = 32;
 
   struct Peer {
@@ -129,7 +126,6 @@ private:
   Clock::duration overhead = Clock::duration::max();
 };
 
-/// One running collective.
 struct Collective {
   CollectiveDesc desc;
   const void *in;
@@ -162,15 +158,14 @@ struct Collective {
   }
 };
 
-} // namespace
-
-class ShmGroup::Impl {
+class SegmentGroup final : public ShmGroup {
 public:
-  Impl(const GroupPlace &place, double timeoutSeconds)
+  SegmentGroup(const GroupPlace &place, double timeoutSeconds)
       : member(place, timeoutSeconds), rank(place.rank), size(place.size),
         distance(size), inOrder(static_cast<size_t>(size)) {}
 
-  Status run(const CollectiveDesc &desc, const void *in, void *out);
+  Status run(const CollectiveDesc &desc, const void *in, void *out) override;
+  void abort() override { member.abort(); }
 
   ShmMembership member;
 
@@ -195,7 +190,7 @@ private:
   /// Returns the slots of all ranks for a chunk, in rank order.
   void *const *slots(uint64_t chunk) {
     for (int k = 0; k < size; ++k)
-      inOrder[static_cast<size_t>(k)] = slot(k, chunk);
+      inOrder[k] = slot(k, chunk);
     return inOrder.data();
   }
   /// Returns the slot of `owner` for a chunk of this collective.
@@ -215,9 +210,7 @@ private:
   std::vector<void *> inOrder;
 };
 
-//===----------------------------------------------------------------------===//
-// Collectives.
-//===----------------------------------------------------------------------===//
+} // namespace
 
 /// Returns the bytes of a chunk on the wire. Chunks of two ranks fit into their
 /// second-level caches together with the data in memory. Short messages are cut
@@ -232,13 +225,13 @@ static int64_t chunkBytes(const CollectiveDesc &desc, int64_t wireBytes,
   return std::clamp(piece, least, std::min(most, slotBytes));
 }
 
-Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
-                           void *out) {
+Status SegmentGroup::run(const CollectiveDesc &desc, const void *in,
+                         void *out) {
   if (member.hasFailed())
     return member.failure();
   if (desc.count < 0)
-    return invalid("expected a count of at least 0, but got %lld",
-                   static_cast<long long>(desc.count));
+    return invalid(
+        concat("expected a count of at least 0, but got ", desc.count));
   if (desc.count == 0)
     return Status::ok();
   if (size == 1) {
@@ -275,7 +268,7 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
 
 /// True if nobody reads this rank's slot for the chunk any more: neither a peer
 /// nor this rank, which its peers may have overtaken.
-bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
+bool SegmentGroup::canPublish(uint64_t chunk) const {
   constexpr uint64_t slots = ShmSegment::kSlots;
   constexpr auto consumed = &RankControl::consumed;
   if (past(chunk) <= slots)
@@ -287,10 +280,9 @@ bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
 }
 
 /// Casts and divides a chunk into this rank's slot, or encodes it.
-void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
+void SegmentGroup::publish(Collective &op, uint64_t chunk) {
   if (op.pieces)
-    op.pieces->put(op.in, static_cast<int64_t>(chunk), slot(rank, chunk),
-                   slotStores(op));
+    op.pieces->put(op.in, chunk, slot(rank, chunk), slotStores(op));
   else
     op.parts->encode(op.in, op.begin(chunk), op.length(chunk),
                      slot(rank, chunk), slotStores(op));
@@ -298,14 +290,14 @@ void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
 }
 
 /// This counter also serves to measure the distance between caches.
-bool ShmGroup::Impl::allPublished(uint64_t chunk) {
+bool SegmentGroup::allPublished(uint64_t chunk) {
   return member.forPeers([&](int peer) {
     return distance.load(member.counter(&RankControl::published, peer), peer) >=
            past(chunk);
   });
 }
 
-bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
+bool SegmentGroup::awaitPublished(uint64_t chunk) {
   constexpr auto published = &RankControl::published;
   return member.forPeers([&](int peer) {
     const bool ok = member.await(published, past(chunk), peer);
@@ -316,19 +308,18 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
 }
 
 /// Compares the collectives of all ranks, which must have published a chunk.
-bool ShmGroup::Impl::checkAnnounced() {
+bool SegmentGroup::checkAnnounced() {
   auto text = [&](const CollectiveOperation &one) {
-    return (one.is(CollectiveKind::AllReduce)
-                ? ""
-                : describeCollective(one.collectiveKind()) + " of ") +
-           std::to_string(one.count) + " elements of " + dtypeName(one.type()) +
-           " as " +
-           (one.encoding ? one.codes()->describe()
-                         : dtypeName(one.wireType())) +
-           (one.divide ? ", divided" : "") +
-           (one.is(CollectiveKind::Broadcast)
-                ? ", from " + member.place.nameOf(one.root)
-                : "");
+    return concat(one.is(CollectiveKind::AllReduce)
+                      ? ""
+                      : describeCollective(one.collectiveKind()) + " of ",
+                  one.count, " elements of ", dtypeName(one.type()), " as ",
+                  one.encoding ? one.codes()->describe()
+                               : dtypeName(one.wireType()),
+                  one.divide ? ", divided" : "",
+                  one.is(CollectiveKind::Broadcast)
+                      ? ", from " + member.place.nameOf(one.root)
+                      : "");
   };
   const ddphook_collective_t &own = member.mine().announced[collectives % 2];
   const bool isAllReduce = own.kind == DDPHOOK_ALL_REDUCE;
@@ -345,7 +336,7 @@ bool ShmGroup::Impl::checkAnnounced() {
 }
 
 /// Does whatever can be done next, with the stage nearest to the end first.
-bool ShmGroup::Impl::runTogether(Collective &op) {
+bool SegmentGroup::runTogether(Collective &op) {
   const bool twoStages = op.hasTwoStages(size);
   const uint64_t lead = twoStages ? kLead + 1 : kLead;
   // The number of chunks of this collective that have passed each stage.
@@ -405,10 +396,9 @@ bool ShmGroup::Impl::runTogether(Collective &op) {
 }
 
 /// Runs the only stage: takes or sums a chunk of all ranks into the output.
-void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
+void SegmentGroup::takeWhole(Collective &op, uint64_t chunk) {
   if (op.pieces)
-    op.pieces->take(op.in, slots(chunk), static_cast<int64_t>(chunk), op.out,
-                    op.stores);
+    op.pieces->take(op.in, slots(chunk), chunk, op.out, op.stores);
   else if (op.parts->isAffine())
     op.parts->average(slots(chunk), op.begin(chunk), op.length(chunk), op.out);
   else
@@ -416,7 +406,7 @@ void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
   member.set(&RankControl::consumed, past(chunk));
 }
 
-void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
+void SegmentGroup::sumTwo(const Collective &op, uint64_t chunk) {
   const bool asItIs = op.desc.wireType() == op.desc.type();
   // Both ranks add in one order, because the sum of two NaNs is one of them.
   if (asItIs && op.divisor != 1 && op.desc.type() == Dtype::F32) {
@@ -435,7 +425,7 @@ void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
   }
 }
 
-void ShmGroup::Impl::sumPart(Collective &op, uint64_t chunk) {
+void SegmentGroup::sumPart(Collective &op, uint64_t chunk) {
   const int64_t count = op.length(chunk);
   op.parts->sum(slots(chunk), op.begin(chunk), count,
                 op.parts->part(count, rank, size), slot(rank, chunk),
@@ -443,7 +433,7 @@ void ShmGroup::Impl::sumPart(Collective &op, uint64_t chunk) {
   member.set(&RankControl::reduced, past(chunk));
 }
 
-void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
+void SegmentGroup::gatherParts(const Collective &op, uint64_t chunk) {
   const int64_t count = op.length(chunk);
   for (int k = 0; k < size; ++k) {
     const int part = (rank + k) % size;
@@ -453,13 +443,6 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
   member.set(&RankControl::consumed, past(chunk));
 }
 
-//===----------------------------------------------------------------------===//
-// The public class.
-//===----------------------------------------------------------------------===//
-
-ShmGroup::ShmGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-ShmGroup::~ShmGroup() = default;
-
 Status ShmGroup::create(Store &store, const std::string &key,
                         const GroupPlace &place, double timeoutSeconds,
                         std::unique_ptr<ShmGroup> *out,
@@ -467,14 +450,8 @@ Status ShmGroup::create(Store &store, const std::string &key,
   if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
     return invalid("expected a rank below the group's size, but got %d of %d",
                    place.rank, place.size);
-  auto impl = std::make_unique<Impl>(place, timeoutSeconds);
-  DDPHOOK_TRY(impl->member.join(store, key, isAborted));
-  out->reset(new ShmGroup(std::move(impl)));
+  auto group = std::make_unique<SegmentGroup>(place, timeoutSeconds);
+  DDPHOOK_TRY(group->member.join(store, key, isAborted));
+  *out = std::move(group);
   return Status::ok();
 }
-
-Status ShmGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
-  return impl->run(desc, in, out);
-}
-
-void ShmGroup::abort() { impl->member.abort(); }

@@ -41,7 +41,7 @@ public:
                        const std::atomic<bool> *isAborted = nullptr);
 
   /// Leaves the group. Peers that still wait for this rank get PEER_LOST.
-  ~ShmGroup();
+  virtual ~ShmGroup() = default;
 
   /// Collective; all ranks must pass the same description (PLAN_MISMATCH if a
   /// difference is noticed). `in` may equal `out` where the kind of collective
@@ -53,19 +53,11 @@ public:
   /// number in the job; DEADLINE_EXCEEDED names the rank that did not arrive in
   /// time; ABORTED passes on the failure of another rank, which also stops a
   /// suspended rank that resumes after the others have given up.
-  Status run(const CollectiveDesc &desc, const void *in, void *out);
+  virtual Status run(const CollectiveDesc &desc, const void *in, void *out) = 0;
 
   /// Makes the running call and all later ones fail, here and on all other
   /// ranks. May be called from any thread, any number of times.
-  void abort();
-
-  ShmGroup(const ShmGroup &) = delete;
-  ShmGroup &operator=(const ShmGroup &) = delete;
-
-private:
-  class Impl;
-  explicit ShmGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl;
+  virtual void abort() = 0;
 };
 
 } // namespace ddphook::host

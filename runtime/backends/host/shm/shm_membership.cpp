@@ -15,7 +15,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -34,18 +34,15 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
   for (size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] == getpid())
       continue;
-    files[rank] =
-        aboveStandard(static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0)));
+    files[rank] = aboveStandard(syscall(SYS_pidfd_open, pids[rank], 0));
     if (files[rank] >= 0)
       continue;
     if (errno == ESRCH)
-      return error(DDPHOOK_PEER_LOST, "%s (process %ld) died",
-                   place.nameOf(static_cast<int>(rank)).c_str(),
-                   static_cast<long>(pids[rank]));
+      return peerLost("%s (process %ld) died", place.nameOf(rank).c_str(),
+                      static_cast<long>(pids[rank]));
     if (errno == ENOSYS || errno == EPERM)
-      return error(DDPHOOK_UNSUPPORTED,
-                   "cannot watch other processes with pidfd_open: %s",
-                   std::strerror(errno));
+      return unsupported("cannot watch other processes with pidfd_open: %s",
+                         std::strerror(errno));
     return systemError(errno, "cannot watch process %ld",
                        static_cast<long>(pids[rank]));
   }
@@ -53,14 +50,9 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
 }
 
 bool PeerMonitor::hasDied(int rank) const {
-  int file = files[static_cast<size_t>(rank)];
+  int file = files[rank];
   pollfd request{file, POLLIN, 0};
   return file >= 0 && poll(&request, 1, 0) > 0;
-}
-
-static void sleepMicroseconds(long microseconds) {
-  timespec time{0, microseconds * 1000};
-  nanosleep(&time, nullptr);
 }
 
 ShmMembership::~ShmMembership() {
@@ -162,20 +154,18 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
       return false;
     // A rank's work before it died or left still counts, so check once more.
     if (segment.control(peer).left.load(std::memory_order_acquire))
-      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s left the group",
-                                     place.nameOf(peer).c_str()));
+      return reached() ||
+             fail(peerLost("%s left the group", place.nameOf(peer).c_str()));
     if (monitor.hasDied(peer))
-      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s (process %d) died",
-                                     place.nameOf(peer).c_str(),
-                                     segment.control(peer).pid.load()));
+      return reached() ||
+             fail(peerLost("%s (process %d) died", place.nameOf(peer).c_str(),
+                           segment.control(peer).pid.load()));
     if (deadline.expired())
       return reached() || fail(place.lateness(peer, timeoutSeconds));
     // Poll long waits less often, at a cost of about 1 % of the wait.
-    const long waited =
-        static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
-                              Deadline::Clock::now() - start)
-                              .count());
-    sleepMicroseconds(std::clamp(waited / 100, 50L, 1000L));
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(
+        (Deadline::Clock::now() - start) / 100, std::chrono::microseconds(50),
+        std::chrono::milliseconds(1)));
   }
 }
 
@@ -187,15 +177,13 @@ namespace {
 
 /// Encodes a status as the value of a key; `detail` accompanies success.
 std::string encodeStatus(const Status &status, const std::string &detail) {
-  return std::to_string(status.code()) + " " +
-         (status.isOk() ? detail : status.message());
+  return concat(status.code(), " ", status.isOk() ? detail : status.message());
 }
 
 Status decodeStatus(const std::string &text, std::string *detail) {
   size_t space = text.find(' ');
   if (space == std::string::npos)
-    return error(DDPHOOK_INTERNAL, "expected a status, but got '%s'",
-                 text.c_str());
+    return internalError("expected a status, but got '%s'", text.c_str());
   auto code = static_cast<ddphook_status_t>(std::atoi(text.c_str()));
   *detail = text.substr(space + 1);
   return code == DDPHOOK_OK ? Status::ok() : Status(code, *detail);
@@ -210,8 +198,7 @@ Status ShmMembership::getFrom(int peer, Store &store, const std::string &key,
   return place.getFrom(peer, store, key, deadline, timeoutSeconds, text);
 }
 
-/// Every rank waits for every other rank's success, so that all fail if one
-/// does.
+/// Every rank waits for every other rank's success: if one fails, all do.
 Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   Status own;
   std::string address, text;
@@ -226,14 +213,13 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   }
   if (own.isOk())
     own = segment.reserve(rank);
-  DDPHOOK_TRY(store.set(key + "/rank" + std::to_string(rank),
+  DDPHOOK_TRY(store.set(concat(key, "/rank", rank),
                         encodeStatus(own, std::to_string(getpid()))));
   DDPHOOK_TRY(own);
   std::vector<pid_t> pids;
   for (int peer = 0; peer < size; ++peer) {
     std::string pid;
-    DDPHOOK_TRY(
-        getFrom(peer, store, key + "/rank" + std::to_string(peer), &text));
+    DDPHOOK_TRY(getFrom(peer, store, concat(key, "/rank", peer), &text));
     DDPHOOK_TRY(withContext(decodeStatus(text, &pid), place.nameOf(peer)));
     pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
   }
@@ -264,7 +250,7 @@ Status ShmMembership::join(Store &store, const std::string &key,
   if (!barrier() || !barrier())
     return latched;
   joiningAborted = nullptr;
-  store.erase(key + "/rank" + std::to_string(rank)).ignore();
+  store.erase(concat(key, "/rank", rank)).ignore();
   if (rank == 0)
     store.erase(key + "/segment").ignore();
   return Status::ok();

@@ -48,7 +48,6 @@ public:
       : place(std::move(newPlace)), rank(place.rank), size(place.size),
         timeoutSeconds(timeoutSeconds) {}
 
-  /// Leaves the group.
   ~ShmMembership();
 
   /// See ShmGroup::create(). A group of one has no segment.
@@ -73,13 +72,11 @@ public:
 
   /// Starts a collective: its waits share one deadline.
   void startClock() { deadline = Deadline::after(timeoutSeconds); }
-  /// Wait until the counters of all other ranks, or of one peer, have reached
-  /// `goal`; false after a failure.
+  /// Wait for the counters of all other ranks, or one; false after a failure.
   bool awaitAll(Counter counter, uint64_t goal);
   bool await(Counter counter, uint64_t goal, int peer);
 
-  /// Calls fn(peer) for all other ranks, starting with the next one, until a
-  /// call returns false.
+  /// Calls fn(peer) for all other ranks, from the next one, until one is false.
   template <class Fn>
   bool forPeers(const Fn &fn) const {
     for (int k = 1; k < size; ++k)

@@ -104,10 +104,8 @@ Status ShmSegment::create(int size, std::string *address) {
   std::memcpy(header().nonce, nonce, sizeof(nonce));
   std::string space;
   DDPHOOK_TRY(findProcessSpace(&space));
-  char text[128];
-  std::snprintf(text, sizeof(text), "%ld %d %" PRIx64 " %" PRIx64 " ",
-                static_cast<long>(getpid()), file, nonce[0], nonce[1]);
-  *address = text + space;
+  *address = formatText("%d %d %" PRIx64 " %" PRIx64 " %s", getpid(), file,
+                        nonce[0], nonce[1], space.c_str());
   return Status::ok();
 }
 
@@ -118,26 +116,22 @@ Status ShmSegment::open(int size, const std::string &address) {
   uint64_t nonce[2];
   if (std::sscanf(address.c_str(), "%ld %d %" SCNx64 " %" SCNx64 " %n", &pid,
                   &number, &nonce[0], &nonce[1], &parsed) != 4)
-    return error(DDPHOOK_INTERNAL,
-                 "expected the address of a segment, but got '%s'",
-                 address.c_str());
+    return internalError("expected the address of a segment, but got '%s'",
+                         address.c_str());
   std::string space;
   DDPHOOK_TRY(findProcessSpace(&space));
   if (address.substr(static_cast<size_t>(parsed)) != space)
-    return error(DDPHOOK_UNSUPPORTED,
-                 "shared memory needs all ranks on one machine and in one PID "
-                 "namespace");
-  std::string path =
-      "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+    return unsupported(
+        "shared memory needs all ranks on one machine and in one PID "
+        "namespace");
+  std::string path = concat("/proc/", pid, "/fd/", number);
   file = aboveStandard(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file < 0 && (errno == EACCES || errno == EPERM))
-    return error(DDPHOOK_UNSUPPORTED,
-                 "may not open the shared memory of process %ld: %s", pid,
-                 std::strerror(errno));
+    return unsupported("may not open the shared memory of process %ld: %s", pid,
+                       std::strerror(errno));
   // The process has ended, or has failed; somebody else knows why.
   if (file < 0 && errno == ENOENT)
-    return error(DDPHOOK_PEER_LOST, "process %ld has closed its shared memory",
-                 pid);
+    return peerLost("process %ld has closed its shared memory", pid);
   if (file < 0)
     return systemError(errno, "cannot open the shared memory of process %ld",
                        pid);
@@ -145,12 +139,11 @@ Status ShmSegment::open(int size, const std::string &address) {
   if (fstat(file, &info) != 0)
     return systemError(errno, "cannot inspect shared memory");
   if (info.st_size != static_cast<off_t>(totalBytes))
-    return error(DDPHOOK_INTERNAL,
-                 "expected a segment of %zu bytes, but got %lld", totalBytes,
-                 static_cast<long long>(info.st_size));
+    return internalError(concat("expected a segment of ", totalBytes,
+                                " bytes, but got ", info.st_size));
   DDPHOOK_TRY(mapFile());
   if (std::memcmp(header().nonce, nonce, sizeof(nonce)) != 0)
-    return error(DDPHOOK_INTERNAL, "found the shared memory of another group");
+    return internalError("found the shared memory of another group");
   return Status::ok();
 }
 

@@ -5,8 +5,7 @@
 //
 // The segment is an anonymous file: rank 0 creates it, and the others open it
 // through /proc while rank 0 keeps it open. It has no name that could be left
-// over, and the kernel frees it with the last process that maps it, however
-// that process ends.
+// over, and the kernel frees it when the last process that maps it ends.
 
 #pragma once
 

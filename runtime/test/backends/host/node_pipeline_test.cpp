@@ -23,11 +23,10 @@ static std::unique_ptr<HostCommunicator> makeGroupOfOne() {
   ddphook_communicator_config_t config = {};
   config.size = 1;
   config.world_ranks = &rank;
-  std::unique_ptr<HostCommunicator> group;
+  auto group = std::make_unique<HostCommunicator>();
   const std::atomic<bool> isAborted{false};
-  EXPECT_EQ(show(HostCommunicator::create(config, Transport::Auto,
-                                          /*timeoutSeconds=*/60, {}, isAborted,
-                                          &group)),
+  EXPECT_EQ(show(group->join(config, Transport::Auto, /*timeoutSeconds=*/60, {},
+                             isAborted)),
             "OK");
   return group;
 }
