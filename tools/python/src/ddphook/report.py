@@ -268,24 +268,38 @@ Spans = list[tuple[float, float]]
 
 
 def _events(trace: Record) -> list[Event]:
-    """Returns the known events that have an end, sorted; enclosing ones come first."""
+    """Returns the events that have an end, sorted; enclosing ones come first."""
     events = []
     for item in trace.traceEvents:
         more, kind = item.get("args", {}), item.get("cat")
         known = kind in ("step", "kernel", "collective", "wait")
         if item.get("ph") != "X" or not known or more.get("unfinished"):
             continue
-        begin, time, waiting = map(float, (item.ts, item.dur, more.get("wait_us", 0)))
+        begin, time, waiting = map(float, (item.ts, item.dur, more.get("wait_us", -1)))
         if not all(abs(us) < 2.3e15 for us in (begin, time, waiting)) or time < 0:
             raise ReportError("expected events of the trace to have plausible times")
         sent = more.get("wire_bytes", -1)
         event = Event(
             int(item.pid), min(int(item.tid), 1), begin, time, kind, str(item.get("name", "")),
             more.get("step", -1), more.get("collective", -1), str(more.get("bucket", "")),
-            min(max(waiting, 0), time), sent if 0 <= sent <= 2**52 else -1,  # more is damaged
+            min(waiting, time), sent if 0 <= sent <= 2**52 else -1,  # more is damaged
         )  # fmt: skip
         events.append(event)
-    return sorted(events, key=lambda e: (e.rank, e.thread, e.begin, -e.time))
+    events.sort(key=lambda e: (e.rank, e.thread, e.begin, -e.time))
+    # The sums of the waits in collectives, for traces that lack them.
+    waits: dict[int, float] = defaultdict(float)
+    around = -1
+    for i, event in enumerate(events):
+        if event.kind == "collective":
+            around = i
+        elif event.kind == "wait" and around >= 0:
+            outer = events[around]
+            if outer[:2] == event[:2] and event.begin < outer.end:
+                waits[around] += event.time
+    return [
+        event if event.waiting >= 0 else event._replace(waiting=waits[i])
+        for i, event in enumerate(events)
+    ]
 
 
 def _spans(events: Iterable[Event]) -> dict[int, Spans]:
@@ -732,8 +746,10 @@ def svg(width: object, height: float, parts: Iterable[str], y: float = 0) -> str
 
 
 def _label(x: object, y: float, anchor: str, text: object, style: str = "") -> str:
-    place = f'class="{style}" x="{x}" y="{y:g}" text-anchor="{anchor}"'
-    return f"<text {place}>{escape(text)}</text>"
+    return (
+        f'<text class="{style}" x="{x}" y="{y:g}" text-anchor="{anchor}">'
+        f"{escape(text)}</text>"
+    )
 
 
 def draw_lanes(
