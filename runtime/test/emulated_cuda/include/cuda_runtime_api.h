@@ -41,6 +41,8 @@
 //   EMULATED_CUDA_CHECKS=races    what is checked of accesses of kernels in
 //   PTX: see
 //                                 src/access_checks.h
+//   EMULATED_CUDA_COUNTS=FILE     where the counts of kernels in PTX go: see
+//                                 src/device_code.cpp
 //   EMULATED_CUDA_SKIP=FILE:LINE  a barrier to leave out, in a file of PTX
 
 #pragma once

@@ -139,7 +139,7 @@ bool AccessChecks::isRace(const Event &before, const Event &now,
 void AccessChecks::checkOrder(uint64_t address, unsigned bytes, Access access,
                               int line) {
   const uint32_t thread = threadNumber();
-  const bool isShared = address - sharedBegin < sharedBytes;
+  const bool isInShared = isShared(address);
   Event now = {};
   now.isAtomic = access == Access::Atomic;
   now.thread = thread & 1023;
@@ -151,12 +151,12 @@ void AccessChecks::checkOrder(uint64_t address, unsigned bytes, Access access,
     Cell &cell = shadow->at(at / 4);
     const uint64_t end = std::min((at / 4 + 1) * 4, address + bytes);
     now.bytes = (((1u << (end - at)) - 1) << at % 4) & 15;
-    if (isShared && cell.block != block + 1) {
+    if (isInShared && cell.block != block + 1) {
       cell = {};
       cell.block = block + 1;
     }
-    if (isRace(cell.store, now, isShared))
-      failRace(nameOf(access), cell.store, now, isShared);
+    if (isRace(cell.store, now, isInShared))
+      failRace(nameOf(access), cell.store, now, isInShared);
     if (access == Access::Load) {
       Event &first = cell.loads[0];
       const bool isFree = !first.bytes || (first.block == now.block &&
@@ -165,8 +165,8 @@ void AccessChecks::checkOrder(uint64_t address, unsigned bytes, Access access,
       continue;
     }
     for (Event &load : cell.loads) {
-      if (isRace(load, now, isShared))
-        failRace(nameOf(access), load, now, isShared);
+      if (isRace(load, now, isInShared))
+        failRace(nameOf(access), load, now, isInShared);
       load.bytes &= ~now.bytes & 15;
     }
     // Stores of one thread to parts of a cell count as one.

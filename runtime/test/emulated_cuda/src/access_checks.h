@@ -37,6 +37,10 @@ public:
   /// The running thread has left a barrier.
   void passBarrier();
   void passWarpBarrier();
+  /// True if `address` is in the block's dynamic shared memory.
+  bool isShared(uint64_t address) const {
+    return address - sharedBegin < sharedBytes;
+  }
   /// The running thread accesses memory.
   void check(uint64_t address, unsigned bytes, ptx::Block::Access access,
              int line) {
@@ -44,7 +48,7 @@ public:
       failAlignment(address, bytes, line);
     if (level == 0)
       return;
-    if (address - sharedBegin < sharedBytes
+    if (isShared(address)
             ? address - sharedBegin + bytes > sharedBytes
             : address - knownBegin + bytes > knownBytes ||
                   address < knownBegin)

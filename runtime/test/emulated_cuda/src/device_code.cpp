@@ -21,6 +21,7 @@
 #include <mutex>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 using namespace emulated_cuda;
@@ -36,6 +37,52 @@ struct Code {
   const ptx::Kernel *kernel = nullptr;
 };
 
+/// What all launches of a kernel did. A byte that two threads load counts twice.
+struct Counts {
+  uint64_t launches = 0, instructions = 0;
+  uint64_t loadedBytes = 0, storedBytes = 0, sharedBytes = 0;
+
+  void operator+=(const Counts &other) {
+    launches += other.launches;
+    instructions += other.instructions;
+    loadedBytes += other.loadedBytes;
+    storedBytes += other.storedBytes;
+    sharedBytes += other.sharedBytes;
+  }
+};
+
+/// The counts of this process, which go to the file EMULATED_CUDA_COUNTS when it ends:
+/// a line per kernel, with its fields in the order of Counts.
+class AllCounts {
+public:
+  static AllCounts &get() {
+    static AllCounts counts;
+    return counts;
+  }
+  void add(const char *kernel, const Counts &more) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (path)
+      byKernel[kernel] += more;
+  }
+  ~AllCounts() {
+    if (FILE *file = path ? std::fopen(path, "a") : nullptr) {
+      for (const auto &[name, counts] : byKernel)
+        std::fprintf(file, "%s %llu %llu %llu %llu %llu\n", name.c_str(),
+                     static_cast<unsigned long long>(counts.launches),
+                     static_cast<unsigned long long>(counts.instructions),
+                     static_cast<unsigned long long>(counts.loadedBytes),
+                     static_cast<unsigned long long>(counts.storedBytes),
+                     static_cast<unsigned long long>(counts.sharedBytes));
+      std::fclose(file);
+    }
+  }
+
+private:
+  const char *path = std::getenv("EMULATED_CUDA_COUNTS");
+  std::mutex mutex;
+  std::map<std::string, Counts> byKernel;
+};
+
 /// The block that runs on an operating system's thread; its threads come from
 /// BlockRunner.
 class RunningBlock final : public ptx::Block {
@@ -48,8 +95,10 @@ public:
   static void runThread(Code code, const void *const *arguments) {
     static thread_local std::unique_ptr<RunningBlock> running;
     BlockRunner &runner = BlockRunner::ofThisThread();
-    if (!running || running->launch != runner.launchNumber())
+    if (!running || running->launch != runner.launchNumber()) {
       running = std::make_unique<RunningBlock>(code, runner);
+      running->counts.launches = 1;
+    }
     if (running->number != runner.blockNumber()) {
       running->number = runner.blockNumber();
       running->checks.beginBlock(runner.dynamicShared(), runner.dynamicBytes());
@@ -61,8 +110,9 @@ public:
                        {blockIdx.x, blockIdx.y, blockIdx.z},
                        {gridDim.x, gridDim.y, gridDim.z},
                        runner.laneId(),
-                       &running->instructions};
+                       &running->counts.instructions};
     code.kernel->run(thread, arguments);
+    AllCounts::get().add(code.kernel->name, std::exchange(running->counts, {}));
   }
 
   void barrier(int line) override {
@@ -86,10 +136,8 @@ public:
   void copyAsync(char *shared, const char *global, unsigned bytes,
                  unsigned zeros, int line) override {
     if (zeros < bytes)
-      checks.check(reinterpret_cast<uint64_t>(global), bytes, Access::Load,
-                   line);
-    checks.check(reinterpret_cast<uint64_t>(shared), bytes, Access::Store,
-                 line);
+      access(reinterpret_cast<uint64_t>(global), bytes, Access::Load, line);
+    access(reinterpret_cast<uint64_t>(shared), bytes, Access::Store, line);
     emulated_cuda::copyAsync(shared, global, bytes, zeros);
   }
   void commitCopies() override { emulated_cuda::commitCopies(); }
@@ -99,6 +147,9 @@ public:
   void access(uint64_t address, unsigned bytes, Access kind,
               int line) override {
     checks.check(address, bytes, kind, line);
+    (checks.isShared(address)   ? counts.sharedBytes
+     : kind == Access::Load ? counts.loadedBytes
+                            : counts.storedBytes) += bytes;
   }
 
 private:
@@ -122,7 +173,7 @@ private:
   const uint64_t launch;
   uint64_t number = 0;
   AccessChecks checks;
-  uint64_t instructions = 0;
+  Counts counts;
 };
 
 } // namespace
