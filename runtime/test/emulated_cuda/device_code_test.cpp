@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Kernels in PTX: what instructions compute, what is refused, and which faults of
-// kernels end the process.
+// Kernels in PTX: what instructions compute, what is refused, and which faults
+// of kernels end the process.
 
 #include "cuda_runtime.h"
 #include "device_array.h"
@@ -43,7 +43,8 @@ std::string moduleOf(const std::string &body) {
   ld.param.u64 %d2, [test_b];
   add.s64 %d2, %d2, %at;
   ld.global.u32 %b, [%d2];
-)" + body + R"(
+)" + body +
+         R"(
   ld.param.u64 %d3, [test_out];
   add.s64 %d3, %d3, %at;
   st.global.u32 [%d3], %out;
@@ -153,28 +154,25 @@ TEST(DeviceCode, FloatsRoundOnceAndHaveOneNaN) {
   });
   compare("cvt.rzi.s32.f32 %out, %a;", [](unsigned a, unsigned) {
     const double value = asFloat(a);
-    return std::isnan(value) ? 0u
-                             : unsigned(int(std::fmin(
-                                   std::fmax(value, -2147483648.0),
-                                   2147483647.0)));
+    return std::isnan(value)
+               ? 0u
+               : unsigned(int(
+                     std::fmin(std::fmax(value, -2147483648.0), 2147483647.0)));
   });
   compare("setp.ltu.f32 %p1, %a, %b; selp.b32 %out, 1, 0, %p1;",
           [](unsigned a, unsigned b) {
             return unsigned(!(asFloat(a) >= asFloat(b)));
           });
-  compare("cvt.rn.f16.f32 %h1, %a; cvt.f32.f16 %out, %h1;",
-          [](unsigned a, unsigned) {
-            return bitsOf(static_cast<float>(
-                static_cast<_Float16>(asFloat(a))));
-          });
+  compare("cvt.rn.f16.f32 %h1, %a; cvt.f32.f16 %out, %h1;", [](unsigned a,
+                                                               unsigned) {
+    return bitsOf(static_cast<float>(static_cast<_Float16>(asFloat(a))));
+  });
 }
 
 TEST(DeviceCode, LanesExchangeValues) {
   const Numbers a = random(7);
-  const Numbers down =
-      run("shfl.sync.down.b32 %out|%p1, %a, 5, 31, -1;", a, a);
-  const Numbers index =
-      run("shfl.sync.idx.b32 %out, %a, 3, 0x181f, -1;", a, a);
+  const Numbers down = run("shfl.sync.down.b32 %out|%p1, %a, 5, 31, -1;", a, a);
+  const Numbers index = run("shfl.sync.idx.b32 %out, %a, 3, 0x181f, -1;", a, a);
   const Numbers ballot = run("setp.lt.s32 %p1, %a, 0;"
                              "vote.sync.ballot.b32 %out, %p1, -1;",
                              a, a);
@@ -218,9 +216,9 @@ TEST(DeviceCodeDeathTest, FaultsEndTheProcess) {
                "race in global memory between lanes: the store of line");
   EXPECT_DEATH(run("ld.global.u32 %out, [%d1+256];", a, a),
                "in no memory of the device");
-  EXPECT_DEATH(run("mov.u32 %r1, numbers; ld.shared.u32 %out, [%r1+256];", a,
-                   a),
-               "in no memory of the device");
+  EXPECT_DEATH(
+      run("mov.u32 %r1, numbers; ld.shared.u32 %out, [%r1+256];", a, a),
+      "in no memory of the device");
   EXPECT_DEATH(run("ld.global.u32 %out, [%d1+2];", a, a),
                "which is no multiple of that");
 }
@@ -228,10 +226,11 @@ TEST(DeviceCodeDeathTest, FaultsEndTheProcess) {
 TEST(DeviceCode, AtomicOperationsAreNoRace) {
   setenv("EMULATED_CUDA_CHECKS", "races", 1);
   const Numbers a(kThreads, 3);
-  const Numbers results = run("mov.u32 %r1, numbers; mad.lo.s32 %r2, %i, 4, %r1;"
-                              "st.shared.u32 [%r2], 0; bar.sync 0;"
-                              "atom.shared.add.u32 %out, [%r1+8], %a;",
-                              a, a);
+  const Numbers results =
+      run("mov.u32 %r1, numbers; mad.lo.s32 %r2, %i, 4, %r1;"
+          "st.shared.u32 [%r2], 0; bar.sync 0;"
+          "atom.shared.add.u32 %out, [%r1+8], %a;",
+          a, a);
   Numbers sorted = results;
   std::sort(sorted.begin(), sorted.end());
   for (unsigned i = 0; i < kThreads; ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// cudaGetDeviceProperties() with the toolkit's structure, of which the fields that
-// the programs read have values.
+// cudaGetDeviceProperties() with the toolkit's structure, of which the fields
+// that the programs read have values.
 
 #include <cuda_runtime_api.h>
 

@@ -55,13 +55,13 @@ encodeRange(const void *in, int64_t begin, int64_t end,
 #pragma unroll
     for (int v = 0; v < kQuad; ++v)
       kept[v] = addCode(0, codes[v], scale);
-    storeLost<Element>(in, kept, to.lost, i, count);
+    storeLost<Element>(x, kept, to.lost, i, count);
   }
 }
 
 /// Encodes one block per warp.
 template <class CodeT, class Element>
-__global__ void __launch_bounds__(kAffineThreads)
+__global__ void __launch_bounds__(kAffineThreads, 4)
     encodeBlocks(const void *in, AffineCodes codes, Destination to) {
   const int64_t block =
       (int64_t(blockIdx.x) * kAffineThreads + threadIdx.x) / kLanes;

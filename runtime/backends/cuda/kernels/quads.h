@@ -34,11 +34,11 @@ __device__ __forceinline__ void loadElements(const void *array, int64_t i,
     x[v] = v < count ? static_cast<T>(Element::widen(from[v])) : T(0);
 }
 
-/// Stores those values of a quad that are its elements first … end - 1.
-template <class Element>
-__device__ __forceinline__ void storeElements(const float (&x)[kQuad],
-                                              void *array, int64_t i, int first,
-                                              int end) {
+/// Stores those values of a quad, floats or doubles, that are its elements
+/// first … end - 1.
+template <class Element, class T>
+__device__ __forceinline__ void storeElements(const T (&x)[kQuad], void *array,
+                                              int64_t i, int first, int end) {
   using Elem = ElemOf<Element>;
   Elem *to = static_cast<Elem *>(array) + i;
   constexpr int kPack = sizeof(Elem) > 4 ? 2 : kQuad;
@@ -60,24 +60,19 @@ __device__ __forceinline__ void storeElements(const float (&x)[kQuad],
       to[v] = Element::narrow(static_cast<ComputeOf<Element>>(x[v]));
 }
 
-/// Computes out = in minus `kept`, for `count` elements from element `i` on.
+/// Computes out = x minus `kept`, for `count` elements from element `i` on.
 template <class Element>
-__device__ __forceinline__ void storeLost(const void *in,
+__device__ __forceinline__ void storeLost(const ComputeOf<Element> (&x)[kQuad],
                                           const float (&kept)[kQuad], void *out,
                                           int64_t i, int count) {
-  using Elem = ElemOf<Element>;
-  const Elem *from = static_cast<const Elem *>(in) + i;
-  Elem *to = static_cast<Elem *>(out) + i;
+  ComputeOf<Element> lost[kQuad];
 #pragma unroll
   for (int v = 0; v < kQuad; ++v)
-    if (v < count) {
-      // Errors of elements that became infinite or NaN are not fed back.
-      const ComputeOf<Element> lost =
-          F32::isFinite(kept[v]) ? Element::widen(from[v]) -
-                                       static_cast<ComputeOf<Element>>(kept[v])
-                                 : 0;
-      to[v] = Element::narrow(lost);
-    }
+    // Errors of elements that became infinite or NaN are not fed back.
+    lost[v] = F32::isFinite(kept[v])
+                  ? x[v] - static_cast<ComputeOf<Element>>(kept[v])
+                  : 0;
+  storeElements<Element>(lost, out, i, 0, count);
 }
 
 /// Calls fn(Element()) with the class of `type`.
@@ -93,14 +88,6 @@ __device__ __forceinline__ void withElementOf(Dtype type, const Fn &fn) {
   case Dtype::F64:
     return fn(F64());
   }
-}
-
-__device__ __forceinline__ void loadQuad(const void *array, Dtype type,
-                                         int64_t i, int count,
-                                         float (&x)[kQuad]) {
-  withElementOf(type, [&](auto element) {
-    loadElements<decltype(element)>(array, i, count, x);
-  });
 }
 
 } // namespace ddphook::cuda

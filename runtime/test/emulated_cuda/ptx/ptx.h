@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The instructions of PTX as C++ functions, for what ptx_to_cpp.py writes. A
-// register holds bits: a function's template argument says how to read them. See
-// NVIDIA's "PTX ISA", whose names these functions have.
+// register holds bits: a function's template argument says how to read them.
+// See NVIDIA's "PTX ISA", whose names these functions have.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace ptx {
 
-/// What the threads of a block do together, and with memory. The emulated device
-/// implements it. `line` is the instruction's line in the PTX.
+/// What the threads of a block do together, and with memory. The emulated
+/// device implements it. `line` is the instruction's line in the PTX.
 class Block {
 public:
   /// The lanes that took part in an operation of a warp, and their values.
@@ -26,8 +26,8 @@ public:
 
   virtual void barrier(int line) = 0;
   virtual void warpBarrier(unsigned mask, int line) = 0;
-  /// Waits for the other lanes of `mask`. The result stays valid until the thread
-  /// waits again.
+  /// Waits for the other lanes of `mask`. The result stays valid until the
+  /// thread waits again.
   virtual Lanes exchange(unsigned mask, uint64_t value, const char *instruction,
                          int line) = 0;
   virtual void copyAsync(char *shared, const char *global, unsigned bytes,
@@ -73,8 +73,8 @@ struct Thread {
   }
 };
 
-/// A kernel. `parameters` points to its arguments, as cudaLaunchKernelExC() takes
-/// them.
+/// A kernel. `parameters` points to its arguments, as cudaLaunchKernelExC()
+/// takes them.
 struct Kernel {
   const char *name;
   void (*run)(Thread &thread, const void *const *parameters);
@@ -152,9 +152,9 @@ constexpr unsigned width = sizeof(T) * 8;
 template <typename T, typename Fn>
 Bits<T> compute(Bits<T> a, Bits<T> b, Fn fn) {
   if constexpr (std::is_same_v<T, Half>)
-    return bitsOf<T>({static_cast<_Float16>(
-        fn(static_cast<float>(as<T>(a).value),
-           static_cast<float>(as<T>(b).value)))});
+    return bitsOf<T>(
+        {static_cast<_Float16>(fn(static_cast<float>(as<T>(a).value),
+                                  static_cast<float>(as<T>(b).value)))});
   else if constexpr (isFloat<T>)
     return bitsOf<T>(fn(as<T>(a), as<T>(b)));
   else
@@ -253,8 +253,7 @@ Bits<T> abs(Bits<T> a) {
 /// The first operand's sign with the second one's magnitude.
 template <typename T>
 Bits<T> copysign(Bits<T> sign, Bits<T> magnitude) {
-  return static_cast<Bits<T>>((sign & signBit<T>) |
-                              (magnitude & ~signBit<T>));
+  return static_cast<Bits<T>>((sign & signBit<T>) | (magnitude & ~signBit<T>));
 }
 
 /// kMax: the greater one. -0 is less than +0. A NaN loses unless kNaN.
@@ -352,7 +351,8 @@ Bits<T> bfe(Bits<T> a, uint32_t at, uint32_t length) {
   return isNegative ? static_cast<Bits<T>>(field | ~lowBits<T>(present))
                     : field;
 }
-/// Each half byte of `selector` chooses a byte of `b:a`, or eight times its sign.
+/// Each half byte of `selector` chooses a byte of `b:a`, or eight times its
+/// sign.
 inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t(b) << 32 | a;
   uint32_t result = 0;
@@ -430,7 +430,8 @@ Bits<To> cvt(Bits<From> from) {
 
 enum class Shuffle { Up, Down, Butterfly, Index };
 
-/// `bounds` has the lanes' segment in bits 8 to 12 and the last lane in bits 0 to
+/// `bounds` has the lanes' segment in bits 8 to 12 and the last lane in bits 0
+/// to
 /// 4. `*isInside`, unless null: whether the lane that was asked for is in the
 /// segment; if not, a lane gets its own value.
 template <Shuffle kKind>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A cell of the shadow holds the last store and two loads of four bytes, as in
-// FastTrack (Flanagan, Freund 2009): a thread's clock counts the barriers that it
-// has passed, and two accesses of a block are ordered if the clocks differ. Of three
-// threads that load between two barriers, one is forgotten.
+// FastTrack (Flanagan, Freund 2009): a thread's clock counts the barriers that
+// it has passed, and two accesses of a block are ordered if the clocks differ.
+// Of three threads that load between two barriers, one is forgotten.
 
 #include "access_checks.h"
 
@@ -74,8 +74,7 @@ struct AccessChecks::Shadow {
   Page *last = nullptr;
 };
 
-AccessChecks::AccessChecks(const ptx::Module &module,
-                           const ptx::Kernel &kernel)
+AccessChecks::AccessChecks(const ptx::Module &module, const ptx::Kernel &kernel)
     : module(module), kernel(kernel), level([] {
         static const int level = checksOfEnvironment();
         return level;
@@ -180,8 +179,8 @@ void AccessChecks::checkOrder(uint64_t address, unsigned bytes, Access access,
 }
 
 void AccessChecks::failAlignment(uint64_t address, unsigned bytes, int line) {
-  fail("line %d accesses %u bytes at 0x%llx, which is no multiple of that", line,
-       bytes, static_cast<unsigned long long>(address));
+  fail("line %d accesses %u bytes at 0x%llx, which is no multiple of that",
+       line, bytes, static_cast<unsigned long long>(address));
 }
 
 void AccessChecks::failRace(const char *what, const Event &before,
@@ -189,7 +188,7 @@ void AccessChecks::failRace(const char *what, const Event &before,
   fail("race in %s memory between %s: the %s of line %d, by thread %u of block "
        "%u, is not ordered after line %d, by thread %u of block %u",
        isShared ? "shared" : "global",
-       before.block != now.block                ? "blocks"
+       before.block != now.block               ? "blocks"
        : before.thread / 32 == now.thread / 32 ? "lanes"
                                                : "warps",
        what, now.line, now.thread, now.block, before.line, before.thread,
@@ -197,8 +196,9 @@ void AccessChecks::failRace(const char *what, const Event &before,
 }
 
 void AccessChecks::fail(const char *format, ...) {
-  std::fprintf(stderr, "emulated CUDA: kernel %s, thread %u of block %u: ",
-               kernel.name, threadNumber(), block);
+  std::fprintf(stderr,
+               "emulated CUDA: kernel %s, thread %u of block %u: ", kernel.name,
+               threadNumber(), block);
   va_list arguments;
   va_start(arguments, format);
   std::vfprintf(stderr, format, arguments);

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What may be wrong with a kernel's accesses of memory. Every access of a kernel in
-// PTX comes here; a fault ends the process and names the kernel and its lines.
+// What may be wrong with a kernel's accesses of memory. Every access of a
+// kernel in PTX comes here; a fault ends the process and names the kernel and
+// its lines.
 //
 //   always   an access that is not aligned
-//   memory   an access outside of the allocations of the device, of pinned memory,
+//   memory   an access outside of the allocations of the device, of pinned
+//   memory,
 //            of the module's variables, and of the block's shared memory
-//   races    also two accesses of a launch, one of them a store, that no barrier
+//   races    also two accesses of a launch, one of them a store, that no
+//   barrier
 //            orders
 //
-// Loads of shared memory that nobody has stored are no fault, because kernels load
-// numbers that they do not use; shared memory is poisoned instead.
+// Loads of shared memory that nobody has stored are no fault, because kernels
+// load numbers that they do not use; shared memory is poisoned instead.
 //
-// EMULATED_CUDA_CHECKS chooses (none, memory, races). Only barriers of the block and
-// of the warp order accesses: shuffles and votes do not, nor do atomic operations,
-// two of which are no race.
+// EMULATED_CUDA_CHECKS chooses (none, memory, races). Only barriers of the
+// block and of the warp order accesses: shuffles and votes do not, nor do
+// atomic operations, two of which are no race.
 
 #pragma once
 
@@ -50,8 +53,7 @@ public:
       return;
     if (isShared(address)
             ? address - sharedBegin + bytes > sharedBytes
-            : address - knownBegin + bytes > knownBytes ||
-                  address < knownBegin)
+            : address - knownBegin + bytes > knownBytes || address < knownBegin)
       findMemory(address, bytes, line);
     if (level == 2)
       checkOrder(address, bytes, access, line);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A module's PTX is translated by ptx/compile_ptx.py, which keeps the result in a
-// directory for the next process.
+// A module's PTX is translated by ptx/compile_ptx.py, which keeps the result in
+// a directory for the next process.
 
 #include "device_code.h"
 
@@ -37,7 +37,8 @@ struct Code {
   const ptx::Kernel *kernel = nullptr;
 };
 
-/// What all launches of a kernel did. A byte that two threads load counts twice.
+/// What all launches of a kernel did. A byte that two threads load counts
+/// twice.
 struct Counts {
   uint64_t launches = 0, instructions = 0;
   uint64_t loadedBytes = 0, storedBytes = 0, sharedBytes = 0;
@@ -51,8 +52,8 @@ struct Counts {
   }
 };
 
-/// The counts of this process, which go to the file EMULATED_CUDA_COUNTS when it ends:
-/// a line per kernel, with its fields in the order of Counts.
+/// The counts of this process, which go to the file EMULATED_CUDA_COUNTS when
+/// it ends: a line per kernel, with its fields in the order of Counts.
 class AllCounts {
 public:
   static AllCounts &get() {
@@ -147,9 +148,9 @@ public:
   void access(uint64_t address, unsigned bytes, Access kind,
               int line) override {
     checks.check(address, bytes, kind, line);
-    (checks.isShared(address)   ? counts.sharedBytes
-     : kind == Access::Load ? counts.loadedBytes
-                            : counts.storedBytes) += bytes;
+    (checks.isShared(address) ? counts.sharedBytes
+     : kind == Access::Load   ? counts.loadedBytes
+                              : counts.storedBytes) += bytes;
   }
 
 private:
@@ -158,8 +159,8 @@ private:
     static const char *const skipped = std::getenv("EMULATED_CUDA_SKIP");
     if (!skipped)
       return false;
-    const std::string place = std::string(code.module->file) + ":" +
-                              std::to_string(line);
+    const std::string place =
+        std::string(code.module->file) + ":" + std::to_string(line);
     if (place.size() < std::strlen(skipped) ||
         place.compare(place.size() - std::strlen(skipped), std::string::npos,
                       skipped) != 0)
@@ -184,7 +185,8 @@ struct CUkern_st {
   cudaError_t error = cudaSuccess;
 };
 
-/// A loaded module. Whether it can run shows when one of its kernels is first used.
+/// A loaded module. Whether it can run shows when one of its kernels is first
+/// used.
 struct CUlib_st {
   std::string text;
   cudaError_t error = cudaSuccess;
@@ -203,7 +205,8 @@ struct Functions {
   /// Kernels of loaded modules.
   std::map<const void *, const CUkern_st *> loaded;
 
-  /// Null: not a kernel in PTX. A registered one that is not here ends the process.
+  /// Null: not a kernel in PTX. A registered one that is not here ends the
+  /// process.
   const CUkern_st *find(const void *function) {
     std::lock_guard<std::mutex> lock(mutex);
     if (auto found = loaded.find(function); found != loaded.end())
@@ -247,9 +250,8 @@ cudaError_t emulated_cuda::useFunction(const void *function) {
 
 unsigned emulated_cuda::mostThreadsOf(const void *function) {
   const CUkern_st *kernel = functions().find(function);
-  const unsigned most = kernel && kernel->code.kernel
-                            ? kernel->code.kernel->mostThreads
-                            : 0;
+  const unsigned most =
+      kernel && kernel->code.kernel ? kernel->code.kernel->mostThreads : 0;
   return most ? most : 1024;
 }
 
@@ -368,12 +370,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
     copies->values.emplace_back(begin, begin + code.parameterBytes[i]);
     copies->pointers.push_back(copies->values.back().data());
   }
-  return emulated_cuda::launch(
-      *config, {function,
-                [code = kernel->code, copies] {
-                  RunningBlock::runThread(code, copies->pointers.data());
-                },
-                nullptr, nullptr});
+  return emulated_cuda::launch(*config, {function,
+                                         [code = kernel->code, copies] {
+                                           RunningBlock::runThread(
+                                               code, copies->pointers.data());
+                                         },
+                                         nullptr, nullptr});
 }
 
 } // extern "C"

@@ -6,8 +6,8 @@
 
 #pragma once
 
-#include "cuda_runtime.h"
 #include "../ptx/ptx.h"
+#include "cuda_runtime.h"
 
 namespace emulated_cuda {
 
@@ -18,7 +18,8 @@ void addDeviceCode(const ptx::Module &module);
 void registerFunction(const void *function, const char *name);
 
 /// Returns what a call that names `function` fails with; cudaSuccess for a
-/// function that is not a kernel of a module, or whose module could be translated.
+/// function that is not a kernel of a module, or whose module could be
+/// translated.
 cudaError_t useFunction(const void *function);
 
 /// Returns the most threads of a block of `function`.
