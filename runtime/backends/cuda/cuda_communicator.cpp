@@ -324,8 +324,14 @@ Status CudaCommunicator::enqueueEncoded(const Call &call,
   char *const ours = static_cast<char *>(encoded);
   char *const theirs = ours + size * parts.bytes;
   char *const sum = (nccl ? ours : theirs) + rank * parts.bytes;
-  DDPHOOK_TRY(check(
-      encodeParts(stream, in, dtype, parts, size, ours, own, operation.error)));
+  if (operation.error) {
+    DDPHOOK_TRY(check(
+        addArrays(stream, out, in, operation.error, dtype, operation.count)));
+    DDPHOOK_TRY(check(encodingError(stream, out, operation.error, dtype,
+                                    operation.count, encoding, own)));
+  }
+  DDPHOOK_TRY(check(encodeParts(stream, operation.error ? out : in, dtype,
+                                parts, size, ours, own)));
   // NCCL sees codes as four-byte numbers.
   const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
   if (nccl)

@@ -140,21 +140,6 @@ scaleAt(const EncodedParts &parts, const unsigned char *part, int64_t number) {
         reinterpret_cast<const uint16_t *>(part + parts.scaleOffset)[number]);
 }
 
-/// Loads elements of `in`, plus those of `error` unless it is null.
-template <class Element>
-__device__ __forceinline__ void loadSum(const void *in, const void *error,
-                                        int64_t i, int count,
-                                        ComputeOf<Element> (&x)[kQuad]) {
-  loadElements<Element>(in, i, count, x);
-  if (!error)
-    return;
-  ComputeOf<Element> more[kQuad];
-  loadElements<Element>(error, i, count, more);
-#pragma unroll
-  for (int v = 0; v < kQuad; ++v)
-    x[v] = Element::widen(Element::narrow(x[v] + more[v]));
-}
-
 /// Encodes a block of a part.
 template <class CodeT, class Load>
 __device__ __forceinline__ void
@@ -175,66 +160,20 @@ encodeInto(const EncodedParts &parts, const Block &block,
 // Kernels.
 //===----------------------------------------------------------------------===//
 
-/// Encodes the first `elements` elements of in + error, a block per warp, into
-/// all parts that the block touches, unless `out` is null. `lost`, unless null,
-/// gets what is lost; it may be `in` or `error`, because a thread reads what it
-/// overwrites, and no other does.
 template <class CodeT>
 __global__ void __launch_bounds__(kThreads)
-    encodeKernel(const void *in, const void *error, void *lost, Dtype type,
-                 EncodedParts parts, int64_t elements, unsigned char *out,
-                 DeviceRounding rounding) {
-  const int64_t number = warpOfThread();
-  const int64_t begin = number * parts.block;
-  if (begin >= elements)
+    encodeKernel(const void *in, Dtype type, EncodedParts parts, int64_t warps,
+                 unsigned char *out, DeviceRounding rounding) {
+  const int64_t warp = warpOfThread();
+  Block block;
+  if (warp >= warps || !findBlock(parts, /*first=*/0, warp, block))
     return;
-  const int64_t left = elements - begin;
-  const int size = static_cast<int>(left < parts.block ? left : parts.block);
-  const int64_t firstPart = begin / parts.part;
-  const int64_t lastPart = (begin + size - 1) / parts.part;
-  // Calls fn(part, number of the block in it).
-  auto forParts = [&](const auto &fn) {
-    for (int64_t part = firstPart; out && part <= lastPart; ++part)
-      fn(out + part * parts.bytes, number - part * parts.part / parts.block);
-  };
-  withElementOf(type, [&](auto element) {
-    using Element = decltype(element);
-    using T = ComputeOf<Element>;
-    uint16_t scale = 0;
-    if constexpr (CodeT::kIsScaled)
-      scale = findScale<CodeT>(size, [&](int i, int count, float (&x)[kQuad]) {
-        T sum[kQuad];
-        loadSum<Element>(in, error, begin + i, count, sum);
-#pragma unroll
-        for (int v = 0; v < kQuad; ++v)
-          x[v] = static_cast<float>(sum[v]);
-      });
-    const float factor = CodeT::kIsScaled ? BF16::widen(scale) : 1;
-    forQuads(size, [&](int i, int count) {
-      T sum[kQuad];
-      loadSum<Element>(in, error, begin + i, count, sum);
-      float x[kQuad];
-#pragma unroll
-      for (int v = 0; v < kQuad; ++v)
-        x[v] = static_cast<float>(sum[v]);
-      if constexpr (CodeT::kIsScaled)
-        quotientsOf<CodeT>(x, factor, rounding, begin + i);
-      forParts([&](unsigned char *part, int64_t own) {
-        CodeT::store(x, part, own * parts.block + i, count);
-      });
-      if (!lost)
-        return;
-#pragma unroll
-      for (int v = 0; v < kQuad; ++v)
-        x[v] =
-            CodeT::kIsScaled ? CodeT::round(x[v]) * factor : CodeT::round(x[v]);
-      storeLost<Element>(sum, x, lost, begin + i, count);
-    });
-    if (CodeT::kIsScaled && threadIdx.x % kLanes == 0)
-      forParts([&](unsigned char *part, int64_t own) {
-        reinterpret_cast<uint16_t *>(part + parts.scaleOffset)[own] = scale;
-      });
-  });
+  encodeInto<CodeT>(
+      parts, block, rounding,
+      [&](int i, int count, float (&x)[kQuad]) {
+        loadQuad(in, type, block.begin + i, count, x);
+      },
+      out + block.part * parts.bytes);
 }
 
 template <class CodeT>
@@ -291,6 +230,37 @@ __global__ void __launch_bounds__(kThreads)
       storeElements<decltype(to)>(x, out, element - first * parts.part,
                                   static_cast<int>(skipped),
                                   static_cast<int>(most));
+    });
+  });
+}
+
+template <class CodeT>
+__global__ void __launch_bounds__(kThreads)
+    errorKernel(const void *in, void *out, Dtype type, EncodedParts parts,
+                int64_t warps, DeviceRounding rounding) {
+  const int64_t warp = warpOfThread();
+  Block block;
+  if (warp >= warps || !findBlock(parts, /*first=*/0, warp, block))
+    return;
+  auto load = [&](int i, int count, float (&x)[kQuad]) {
+    loadQuad(in, type, block.begin + i, count, x);
+  };
+  // All lanes find it first, because `out` may be `in`.
+  float scale = 1;
+  if constexpr (CodeT::kIsScaled)
+    scale = BF16::widen(findScale<CodeT>(block.size, load));
+  forQuads(block.size, [&](int i, int count) {
+    float x[kQuad];
+    load(i, count, x);
+    if constexpr (CodeT::kIsScaled)
+      quotientsOf<CodeT>(x, scale, rounding, block.begin + i);
+#pragma unroll
+    for (int v = 0; v < kQuad; ++v)
+      x[v] = CodeT::kIsScaled ? CodeT::round(x[v]) * scale : CodeT::round(x[v]);
+    withElementOf(type, [&](auto element) {
+      ComputeOf<decltype(element)> from[kQuad];
+      loadElements<decltype(element)>(in, block.begin + i, count, from);
+      storeLost<decltype(element)>(from, x, out, block.begin + i, count);
     });
   });
 }
@@ -379,27 +349,16 @@ int64_t EncodedParts::mostBytes(int64_t mostBytes, int64_t ranks) {
   return mostBytes + ranks * (3 * blockBytes + 2 * kPartAlignment);
 }
 
-/// Encodes the first `elements` elements of an array, as encodeKernel() does.
-static cudaError_t encodeArray(cudaStream_t stream, const void *in,
-                               const void *error, void *lost, Dtype type,
-                               const EncodedParts &parts, int64_t elements,
-                               void *out,
-                               const std::optional<Rounding> &rounding) {
-  return withCode(parts.encoding.code, [&](auto code) {
-    return launch(stream, blocksFor(partElements(elements, parts.block)),
-                  kThreads, 0, encodeKernel<decltype(code)>, in, error, lost,
-                  type, parts, elements, static_cast<unsigned char *>(out),
-                  toDevice(rounding));
-  });
-}
-
 cudaError_t cuda::encodeParts(cudaStream_t stream, const void *in, Dtype inType,
                               const EncodedParts &parts, int64_t ranks,
                               void *out,
-                              const std::optional<Rounding> &rounding,
-                              void *error) {
-  return encodeArray(stream, in, error, error, inType, parts,
-                     std::min(parts.count, ranks * parts.part), out, rounding);
+                              const std::optional<Rounding> &rounding) {
+  const int64_t warps = parts.blocks * ranks;
+  return withCode(parts.encoding.code, [&](auto code) {
+    return launch(stream, blocksFor(warps), kThreads, 0,
+                  encodeKernel<decltype(code)>, in, inType, parts, warps,
+                  static_cast<unsigned char *>(out), toDevice(rounding));
+  });
 }
 
 cudaError_t cuda::sumPart(cudaStream_t stream, const void *in, int64_t ranks,
@@ -430,7 +389,10 @@ cudaError_t cuda::decodeParts(cudaStream_t stream, const void *in,
 cudaError_t cuda::encodingError(cudaStream_t stream, const void *in, void *out,
                                 Dtype type, int64_t n, const Encoding &encoding,
                                 const std::optional<Rounding> &rounding) {
-  return encodeArray(stream, in, /*error=*/nullptr, out, type,
-                     EncodedParts::ofWholeBlocks(encoding, n, 1), n,
-                     /*out=*/nullptr, rounding);
+  const EncodedParts all = EncodedParts::ofWholeBlocks(encoding, n, 1);
+  return withCode(encoding.code, [&](auto code) {
+    return launch(stream, blocksFor(all.blocks), kThreads, 0,
+                  errorKernel<decltype(code)>, in, out, type, all, all.blocks,
+                  toDevice(rounding));
+  });
 }

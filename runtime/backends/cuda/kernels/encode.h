@@ -45,13 +45,10 @@ struct EncodedParts {
 
 /// Encodes an array of parts.count elements: `out`, which is aligned to 16
 /// bytes, gets parts 0 … ranks - 1, contiguously. With a `rounding`, for scaled
-/// codes only, quotients are rounded stochastically, otherwise to nearest. An
-/// `error`, of the array's type, is added before, and then has what
-/// encodingError() computes; it does not overlap `in`.
+/// codes only, quotients are rounded stochastically, otherwise to nearest.
 cudaError_t encodeParts(cudaStream_t stream, const void *in, Dtype inType,
                         const EncodedParts &parts, int64_t ranks, void *out,
-                        const std::optional<Rounding> &rounding,
-                        void *error = nullptr);
+                        const std::optional<Rounding> &rounding);
 
 /// Encodes (x₀ + x₁ + …) / divisor to `out`, where part number `part` of rank k
 /// decodes to xₖ. `in` has that part of each rank, contiguously, and does not

@@ -90,4 +90,12 @@ __device__ __forceinline__ void withElementOf(Dtype type, const Fn &fn) {
   }
 }
 
+__device__ __forceinline__ void loadQuad(const void *array, Dtype type,
+                                         int64_t i, int count,
+                                         float (&x)[kQuad]) {
+  withElementOf(type, [&](auto element) {
+    loadElements<decltype(element)>(array, i, count, x);
+  });
+}
+
 } // namespace ddphook::cuda
