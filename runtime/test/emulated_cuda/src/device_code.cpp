@@ -56,17 +56,28 @@ struct Counts {
 /// it ends: a line per kernel, with its fields in the order of Counts.
 class AllCounts {
 public:
+  /// Never destroyed, because threads of streams may still run when the process
+  /// ends.
   static AllCounts &get() {
-    static AllCounts counts;
-    return counts;
+    static auto *counts = new AllCounts();
+    return *counts;
   }
   void add(const char *kernel, const Counts &more) {
+    if (!path)
+      return;
     std::lock_guard<std::mutex> lock(mutex);
-    if (path)
-      byKernel[kernel] += more;
+    byKernel[kernel] += more;
   }
-  ~AllCounts() {
-    if (FILE *file = path ? std::fopen(path, "a") : nullptr) {
+
+private:
+  AllCounts() {
+    if (path)
+      std::atexit([] { get().write(); });
+  }
+
+  void write() {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (FILE *file = std::fopen(path, "a")) {
       for (const auto &[name, counts] : byKernel)
         std::fprintf(file, "%s %llu %llu %llu %llu %llu\n", name.c_str(),
                      static_cast<unsigned long long>(counts.launches),
@@ -78,7 +89,6 @@ public:
     }
   }
 
-private:
   const char *path = std::getenv("EMULATED_CUDA_COUNTS");
   std::mutex mutex;
   std::map<std::string, Counts> byKernel;
