@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the code calls that nvcc adds to a program: it registers the host's
-// function of every kernel under the kernel's name. The programs launch with
-// cudaLaunchKernelExC(), not with <<<…>>>.
+// Implements what nvcc's start-up code in a program calls: it registers the
+// host's function of every kernel under the kernel's name. The programs launch
+// with cudaLaunchKernelExC(), not with <<<…>>>.
 
 #include "device_code.h"
 

@@ -14,8 +14,8 @@
 
 namespace ptx {
 
-/// What the threads of a block do together, and with memory. The emulated
-/// device implements it. `line` is the instruction's line in the PTX.
+/// The interface by which threads wait for each other and access memory. The
+/// emulated device implements it. `line` is the instruction's line in the PTX.
 class Block {
 public:
   /// The lanes that took part in an operation of a warp, and their values.
@@ -514,15 +514,4 @@ Bits<T> atomOr(const Thread &thread, uint64_t address, Bits<T> value,
       thread, address, value,
       [](Bits<T> a, Bits<T> b) { return static_cast<Bits<T>>(a | b); }, line);
 }
-template <typename T>
-Bits<T> atomMax(const Thread &thread, uint64_t address, Bits<T> value,
-                int line) {
-  return atomic<T>(thread, address, value, max<T>, line);
-}
-template <typename T>
-Bits<T> atomMin(const Thread &thread, uint64_t address, Bits<T> value,
-                int line) {
-  return atomic<T>(thread, address, value, min<T>, line);
-}
-
 } // namespace ptx

@@ -52,7 +52,7 @@ NAMES = {
 ROUNDED = {"add", "sub", "mul", "div", "fma", "rcp", "sqrt"}
 LOGIC = {"and": "&", "or": "|", "xor": "^"}
 UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-ATOMIC = {"add", "or", "max", "min"}
+ATOMIC = {"add", "or"}
 SHUFFLES = {"up": "Up", "down": "Down", "bfly": "Butterfly", "idx": "Index"}
 CACHES = {"ca", "cg", "cs", "wb", "nc", "relaxed", "gpu", "volatile"}
 

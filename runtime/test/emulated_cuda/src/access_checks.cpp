@@ -3,7 +3,7 @@
 // A cell of the shadow holds the last store and two loads of four bytes, as in
 // FastTrack (Flanagan, Freund 2009): a thread's clock counts the barriers that
 // it has passed, and two accesses of a block are ordered if the clocks differ.
-// Of three threads that load between two barriers, one is forgotten.
+// A cell keeps two loads, so a third one between two barriers replaces one.
 
 #include "access_checks.h"
 

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What may be wrong with a kernel's accesses of memory. Every access of a
-// kernel in PTX comes here; a fault ends the process and names the kernel and
-// its lines.
+// Checks a kernel's accesses of memory. Every access of a kernel in PTX comes
+// here; a fault ends the process, with a message that names the kernel and its
+// lines. EMULATED_CUDA_CHECKS chooses the checks:
 //
-//   always   an access that is not aligned
-//   memory   an access outside of the allocations of the device, of pinned
-//   memory,
-//            of the module's variables, and of the block's shared memory
-//   races    also two accesses of a launch, one of them a store, that no
-//   barrier
-//            orders
+//   - none: only that accesses are aligned, which is always checked.
+//   - memory: also that they stay in the allocations of the device, in pinned
+//     memory, in the module's variables or in the block's shared memory.
+//   - races: also that a barrier orders two accesses of a launch if one of them
+//     is a store.
 //
-// Loads of shared memory that nobody has stored are no fault, because kernels
-// load numbers that they do not use; shared memory is poisoned instead.
-//
-// EMULATED_CUDA_CHECKS chooses (none, memory, races). Only barriers of the
-// block and of the warp order accesses: shuffles and votes do not, nor do
-// atomic operations, two of which are no race.
+// Only barriers of the block and of the warp order accesses: shuffles, votes
+// and atomic operations do not. Two atomic operations are no race. A load of
+// shared memory that was never stored is no fault, because kernels load numbers
+// that they do not use; shared memory is poisoned instead.
 
 #pragma once
 
@@ -31,20 +27,20 @@ namespace emulated_cuda {
 
 class AccessChecks {
 public:
-  /// For a launch of `kernel`.
+  /// Checks a launch of `kernel`.
   AccessChecks(const ptx::Module &module, const ptx::Kernel &kernel);
   ~AccessChecks();
 
-  /// A block begins; its dynamic shared memory.
+  /// Call this when a block begins, with its dynamic shared memory.
   void beginBlock(const void *shared, size_t bytes);
-  /// The running thread has left a barrier.
+  /// Call these when the running thread has left a barrier.
   void passBarrier();
   void passWarpBarrier();
   /// True if `address` is in the block's dynamic shared memory.
   bool isShared(uint64_t address) const {
     return address - sharedBegin < sharedBytes;
   }
-  /// The running thread accesses memory.
+  /// Checks an access by the running thread, before it happens.
   void check(uint64_t address, unsigned bytes, ptx::Block::Access access,
              int line) {
     if (address % bytes != 0)
@@ -61,7 +57,7 @@ public:
 
 private:
   using Access = ptx::Block::Access;
-  /// An access in the past, of bytes of a cell.
+  /// An earlier access of some bytes of a cell.
   struct Event {
     uint32_t bytes : 4, isAtomic : 1, thread : 10, line : 17;
     uint32_t block;

@@ -26,7 +26,7 @@
 
 using namespace emulated_cuda;
 
-/// What a driver says about PTX that it cannot compile.
+/// The error of a driver for PTX that it cannot compile.
 static constexpr auto invalidPtx = static_cast<cudaError_t>(218);
 
 namespace {
@@ -37,7 +37,7 @@ struct Code {
   const ptx::Kernel *kernel = nullptr;
 };
 
-/// What all launches of a kernel did. A byte that two threads load counts
+/// The work of all launches of a kernel. A byte that two threads load counts
 /// twice.
 struct Counts {
   uint64_t launches = 0, instructions = 0;
@@ -205,18 +205,18 @@ struct CUlib_st {
 };
 
 namespace {
-/// What functions of this process are kernels in PTX.
+/// The functions of this process that are kernels in PTX.
 struct Functions {
   std::mutex mutex;
   /// The GPU library's own, by their names.
   std::map<std::string, Code> byName;
-  /// What a program has registered: the host's function.
+  /// The kernels' names by the host functions that a program has registered.
   std::map<const void *, std::string> registered;
   /// Kernels of loaded modules.
   std::map<const void *, const CUkern_st *> loaded;
 
-  /// Null: not a kernel in PTX. A registered one that is not here ends the
-  /// process.
+  /// Returns null if `function` is no kernel in PTX. Ends the process if it is
+  /// registered but the GPU library lacks it.
   const CUkern_st *find(const void *function) {
     std::lock_guard<std::mutex> lock(mutex);
     if (auto found = loaded.find(function); found != loaded.end())

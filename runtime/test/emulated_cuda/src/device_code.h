@@ -17,7 +17,7 @@ void addDeviceCode(const ptx::Module &module);
 /// Lets `function` stand for the kernel of that name.
 void registerFunction(const void *function, const char *name);
 
-/// Returns what a call that names `function` fails with; cudaSuccess for a
+/// Returns the error of a call that names `function`; cudaSuccess for a
 /// function that is not a kernel of a module, or whose module could be
 /// translated.
 cudaError_t useFunction(const void *function);
